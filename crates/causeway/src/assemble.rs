@@ -1,0 +1,161 @@
+//! From a checked configuration to what each crate runs on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_pool::Address;
+use causeway_protocol::scram::Verifier;
+use causeway_proxy::config::{
+    AuthMethod, AuthRule, ClusterConfig, DatabaseConfig, Defaults, Network, NodeEndpoint, Overrides, PoolMode,
+    UserConfig,
+};
+use causeway_proxy::ControlPlane;
+use causeway_proxy::Snapshot;
+use secrecy::ExposeSecret;
+
+use crate::config::{self, Config, Credential, Method, Mode, Origin};
+
+/// The work factor of the verifiers made from passwords, as PostgreSQL's own.
+const SCRAM_ITERATIONS: u32 = 4096;
+
+/// The users of a configuration, their passwords turned into verifiers: milliseconds of work for each.
+pub type Users = HashMap<Box<str>, UserConfig>;
+
+/// What a cluster's monitors need.
+pub fn cluster_config(cluster: &config::Cluster) -> causeway_cluster::Config {
+    let node = |node: &config::Node| {
+        let (host, port) = match &node.address {
+            Address::Tcp { host, port } => (host.to_string(), *port),
+            Address::Unix { directory, port } => (directory.display().to_string(), *port),
+        };
+        causeway_cluster::NodeConfig { name: node.name.as_str().into(), host, port, weight: node.weight }
+    };
+    let monitor = causeway_cluster::Monitor {
+        user: cluster.monitor.user.clone(),
+        password: cluster.monitor.password.clone(),
+        database: cluster.monitor.database.clone(),
+    };
+    let nodes = cluster.nodes.iter().map(node).collect();
+    causeway_cluster::Config {
+        max_lag: cluster.max_lag,
+        interval: cluster.check_interval,
+        timeout: cluster.check_timeout,
+        ..causeway_cluster::Config::new(cluster.name.as_str(), nodes, monitor)
+    }
+}
+
+/// The users. Slow: not for the data plane's thread.
+pub fn users(config: &Config) -> Users {
+    let user = |(name, user): &(String, config::User)| {
+        let (verifier, password) = match &user.credential {
+            None => (None, None),
+            Some(Credential::Verifier(verifier)) => (Some(Verifier::clone(verifier)), None),
+            Some(Credential::Password(password)) => {
+                let salt: [u8; 16] = rand::random();
+                let verifier = Verifier::derive(password.expose_secret().as_bytes(), &salt, SCRAM_ITERATIONS);
+                (Some(verifier), Some(password.clone()))
+            }
+        };
+        let overrides = overrides(&user.overrides);
+        (name.as_str().into(), UserConfig { verifier: verifier.map(Arc::new), password, overrides })
+    };
+    config.users.iter().map(user).collect()
+}
+
+/// The data plane's configuration; `controls` has one entry for each cluster, in order.
+pub fn snapshot(
+    config: &Config,
+    users: Users,
+    controls: Vec<Arc<dyn ControlPlane>>,
+    generation: u64,
+) -> Snapshot {
+    let clusters = config.clusters.iter().zip(controls).map(|(cluster, control)| ClusterConfig {
+        name: cluster.name.as_str().into(),
+        nodes: cluster
+            .nodes
+            .iter()
+            .map(|node| NodeEndpoint { name: node.name.as_str().into(), address: node.address.clone() })
+            .collect(),
+        control,
+    });
+    let mut databases: HashMap<Box<str>, DatabaseConfig> = config
+        .databases
+        .iter()
+        .map(|(name, database)| {
+            let overrides = overrides(&database.overrides);
+            (name.as_str().into(), DatabaseConfig { cluster: database.cluster, overrides })
+        })
+        .collect();
+    Snapshot {
+        generation,
+        clusters: clusters.collect(),
+        any_database: databases.remove("*"),
+        databases,
+        users,
+        auth_rules: config.rules.iter().map(rule).collect(),
+        defaults: defaults(config),
+    }
+}
+
+fn defaults(config: &Config) -> Defaults {
+    let pool = &config.pool;
+    Defaults {
+        pool_mode: mode(pool.mode),
+        pool_size: size(pool.size),
+        max_waiters: size(pool.max_waiters),
+        checkout_timeout: pool.checkout_timeout,
+        connect_timeout: pool.connect_timeout,
+        idle_timeout: pool.idle_timeout,
+        lifetime: pool.lifetime,
+        keepalive: causeway_pool::Keepalive {
+            idle: pool.keepalive.idle,
+            interval: pool.keepalive.interval,
+            count: pool.keepalive.probes,
+            user_timeout: pool.keepalive.user_timeout,
+        },
+        level: config.level,
+        primary_wait: config.clusters.iter().map(|cluster| cluster.primary_wait).max().unwrap_or(Duration::ZERO),
+        login_timeout: config.timeouts.login_timeout,
+        login_cache: config.timeouts.login_cache,
+        max_clients: size(config.max_clients),
+        max_prepared_statements: size(config.max_prepared_statements),
+    }
+}
+
+fn overrides(overrides: &config::Overrides) -> Overrides {
+    Overrides {
+        pool_mode: overrides.mode.map(mode),
+        pool_size: overrides.size.map(size),
+        checkout_timeout: overrides.checkout_timeout,
+        level: overrides.level,
+    }
+}
+
+fn rule(rule: &config::Rule) -> AuthRule {
+    AuthRule {
+        network: match rule.origin {
+            Origin::Unix => None,
+            Origin::Network(address, prefix) => Some(Network { address, prefix }),
+        },
+        database: rule.database.as_deref().map(Into::into),
+        user: rule.user.as_deref().map(Into::into),
+        method: match rule.method {
+            Method::Trust => AuthMethod::Trust,
+            Method::ScramSha256 => AuthMethod::ScramSha256,
+            Method::Reject => AuthMethod::Reject,
+        },
+    }
+}
+
+fn mode(mode: Mode) -> PoolMode {
+    match mode {
+        Mode::Transaction => PoolMode::Transaction,
+        Mode::Session => PoolMode::Session,
+        Mode::Statement => PoolMode::Statement,
+    }
+}
+
+fn size(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,147 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{LogFormat, LogLevel};
+use crate::exit::Exit;
+use crate::serve::{self, Options};
+use crate::{dev, route, version};
+
+/// A connection-pooling PostgreSQL proxy that makes streaming replicas safe to read from.
+///
+/// Without a command it serves, as `causeway run` does.
+#[derive(Debug, Parser)]
+#[command(name = "causeway", version = version::VERSION, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 done, 64 usage, 69 cannot listen or start, 70 internal error, 78 wrong \
+    configuration, 124 transactions cut at the end of shutdown_timeout.")]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// The YAML file.
+    #[arg(short, long, global = true, value_name = "FILE", default_value = "/etc/causeway/causeway.yaml")]
+    config: PathBuf,
+    /// The least severe events that are logged, instead of log.level.
+    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How events are written, instead of log.format.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves clients until SIGTERM or SIGINT; SIGHUP reloads the configuration.
+    Run,
+    /// Reads the configuration and prints every mistake in it.
+    Check,
+    /// Says where a statement would run, and why, without running it.
+    Route(RouteArgs),
+    /// Starts a throw-away primary with streaming replicas and serves them.
+    Dev(DevArgs),
+}
+
+#[derive(Debug, Args)]
+struct RouteArgs {
+    /// The database.
+    #[arg(long)]
+    database: String,
+    /// The user.
+    #[arg(long)]
+    user: String,
+    /// Prints one JSON object with the keys class, target and reason.
+    #[arg(long)]
+    json: bool,
+    /// A statement that ran before in the same session; may be repeated.
+    #[arg(long, value_name = "SQL")]
+    pre: Vec<String>,
+    /// The statement.
+    #[arg(last = true, required = true)]
+    sql: String,
+}
+
+#[derive(Debug, Args)]
+struct DevArgs {
+    /// Where the servers' data live and stay; otherwise a temporary directory that is deleted.
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// How many replicas.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=8))]
+    replicas: u8,
+    /// The port for clients, on the loopback address.
+    #[arg(long, default_value_t = 6432)]
+    port: u16,
+    /// The port for metrics and health, on the loopback address.
+    #[arg(long, default_value_t = 9127)]
+    http_port: u16,
+}
+
+/// Does what the arguments say; the first is the program's name.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // clap prints the short version for both flags otherwise, and the commit belongs to it.
+    if matches!(arguments.get(1..), Some([flag]) if flag == "-V" || flag == "--version") {
+        say(format_args!("causeway {}\n", version::long()));
+        return Exit::Done;
+    }
+    let Cli { common, command } = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is no reason to fail.
+            drop(error.print());
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+        }
+    };
+    let options =
+        Options { file: common.config, log_level: common.log_level, log_format: common.log_format };
+    match command {
+        None | Some(Command::Run) => serve::run(&options),
+        Some(Command::Check) => check(&options),
+        Some(Command::Route(route)) => {
+            let RouteArgs { database, user, json, pre, sql } = route;
+            route::run(&options, &route::Question { database, user, json, pre, sql })
+        }
+        Some(Command::Dev(dev)) => {
+            let DevArgs { directory, replicas, port, http_port } = dev;
+            dev::run(&options, &dev::Wishes { directory, replicas: usize::from(replicas), port, http_port })
+        }
+    }
+}
+
+fn check(options: &Options) -> Exit {
+    match serve::load(&options.file) {
+        Ok(config) => {
+            for warning in &config.warnings {
+                say(format_args!("{}: warning: {warning}\n", options.file.display()));
+            }
+            say(format_args!("{}: valid\n", options.file.display()));
+            Exit::Done
+        }
+        Err(error) => {
+            complain(&error);
+            Exit::Config
+        }
+    }
+}
+
+/// Prints to standard output.
+pub(crate) fn say(text: impl Display) {
+    // Whoever closed the pipe does not want to know.
+    drop(write!(std::io::stdout().lock(), "{text}"));
+}
+
+/// Prints a line to standard error.
+pub(crate) fn complain(message: &dyn Display) {
+    // There is nowhere left to complain.
+    drop(writeln!(std::io::stderr().lock(), "{message}"));
+}

@@ -1,0 +1,85 @@
+//! Every key with its default and what a reload does: for SHOW CONFIG, and held against the documentation.
+
+/// One key of the YAML file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its place; `<name>` stands for any name, `[]` for any position.
+    pub path: &'static str,
+    /// What holds when it is absent; `None` when something must be written or nothing is assumed.
+    pub default: Option<&'static str>,
+    /// Whether a reload applies a change; otherwise a restart does.
+    pub reloads: bool,
+}
+
+const fn key(path: &'static str, default: &'static str) -> Key {
+    Key { path, default: Some(default), reloads: true }
+}
+
+const fn bare(path: &'static str) -> Key {
+    Key { path, default: None, reloads: true }
+}
+
+const fn fixed(path: &'static str, default: &'static str) -> Key {
+    Key { path, default: Some(default), reloads: false }
+}
+
+/// Every key, in the order of the documentation.
+pub const KEYS: &[Key] = &[
+    key("listen[]", "127.0.0.1:6432"),
+    key("http", "127.0.0.1:9127"),
+    bare("state_dir"),
+    bare("clusters.<name>.nodes[].name"),
+    bare("clusters.<name>.nodes[].address"),
+    key("clusters.<name>.nodes[].weight", "1"),
+    bare("clusters.<name>.monitor.user"),
+    bare("clusters.<name>.monitor.password"),
+    bare("clusters.<name>.monitor.password_file"),
+    key("clusters.<name>.monitor.database", "postgres"),
+    key("clusters.<name>.max_lag", "10s"),
+    key("clusters.<name>.primary_wait", "10s"),
+    key("clusters.<name>.check_interval", "250ms"),
+    key("clusters.<name>.check_timeout", "1s"),
+    key("pool.mode", "transaction"),
+    key("pool.size", "20"),
+    key("pool.max_waiters", "10000"),
+    key("pool.checkout_timeout", "5s"),
+    key("pool.connect_timeout", "5s"),
+    key("pool.idle_timeout", "10m"),
+    key("pool.lifetime", "1h"),
+    key("pool.keepalive.idle", "30s"),
+    key("pool.keepalive.interval", "10s"),
+    key("pool.keepalive.probes", "3"),
+    key("pool.keepalive.user_timeout", "30s"),
+    key("consistency.default", "session"),
+    bare("auth.rules[].address"),
+    bare("auth.rules[].database"),
+    bare("auth.rules[].user"),
+    bare("auth.rules[].method"),
+    bare("databases.<name>.cluster"),
+    bare("databases.<name>.pool.mode"),
+    bare("databases.<name>.pool.size"),
+    bare("databases.<name>.pool.checkout_timeout"),
+    bare("databases.<name>.consistency.default"),
+    bare("users.<name>.password"),
+    bare("users.<name>.password_file"),
+    bare("users.<name>.scram_verifier"),
+    bare("users.<name>.pool.mode"),
+    bare("users.<name>.pool.size"),
+    bare("users.<name>.pool.checkout_timeout"),
+    bare("users.<name>.consistency.default"),
+    bare("admin.users[]"),
+    key("limits.max_clients", "10000"),
+    key("limits.max_prepared_statements", "500"),
+    key("timeouts.login_timeout", "1m"),
+    key("timeouts.login_cache", "30s"),
+    key("timeouts.shutdown_timeout", "1m"),
+    key("timeouts.drain_delay", "0s"),
+    key("log.level", "info"),
+    fixed("log.format", "text"),
+];
+
+/// The keys whose values are secrets.
+pub(super) const SECRETS: [&str; 2] = [".password", ".scram_verifier"];
+
+/// The sections whose keys are names of the operator's own.
+pub(super) const NAMED: [&str; 3] = ["clusters", "databases", "users"];

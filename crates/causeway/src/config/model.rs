@@ -1,0 +1,258 @@
+//! A configuration that has been read and checked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use causeway_pool::Address;
+use causeway_protocol::scram::Verifier;
+use causeway_routing::Level;
+use secrecy::SecretString;
+use serde::Deserialize;
+
+pub use super::scalars::{Endpoint, HostPort, Origin};
+
+/// One valid configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file it was read from.
+    pub file: PathBuf,
+    /// Where clients connect; at least one.
+    pub listen: Vec<Endpoint>,
+    /// Where metrics and health are served.
+    pub http: HostPort,
+    /// Where the lineage of each cluster is kept across restarts.
+    pub state_dir: Option<PathBuf>,
+    /// At least one.
+    pub clusters: Vec<Cluster>,
+    /// What holds where nothing else is said.
+    pub pool: Pool,
+    /// The level of sessions whose database and user name none.
+    pub level: Level,
+    /// In order; the first that matches decides.
+    pub rules: Vec<Rule>,
+    /// By name, `"*"` among them.
+    pub databases: Vec<(String, Database)>,
+    /// By name.
+    pub users: Vec<(String, User)>,
+    /// Who may use the console.
+    pub admins: Vec<String>,
+    /// Clients at the same time.
+    pub max_clients: u32,
+    /// Server-side prepared statements for each server connection.
+    pub max_prepared_statements: u32,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// The least severe events that are logged.
+    pub log_level: LogLevel,
+    /// How they are written.
+    pub log_format: LogFormat,
+    /// What an operator should know although it is valid.
+    pub warnings: Vec<String>,
+    /// Every value as written, for SHOW CONFIG.
+    pub written: Vec<Written>,
+}
+
+/// A value as it was written; secrets are hidden.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Where: `clusters.main.nodes[0].name`.
+    pub path: String,
+    /// The key it belongs to: `clusters.<name>.nodes[].name`.
+    pub pattern: String,
+    /// The value.
+    pub text: String,
+}
+
+/// An entry of `clusters`.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its key.
+    pub name: String,
+    /// At least one.
+    pub nodes: Vec<Node>,
+    /// How the monitors log in.
+    pub monitor: Monitor,
+    /// Replicas that are further behind get no reads.
+    pub max_lag: Duration,
+    /// How long a statement for the primary waits while there is none.
+    pub primary_wait: Duration,
+    /// From one check of a node to the next.
+    pub check_interval: Duration,
+    /// A node that does not answer within this is down.
+    pub check_timeout: Duration,
+}
+
+/// An entry of `nodes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it is called in metrics and messages.
+    pub name: String,
+    /// Where it listens.
+    pub address: Address,
+    /// Its share of the reads; 0 means none.
+    pub weight: u32,
+}
+
+/// How the monitors log in.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    /// As whom.
+    pub user: String,
+    /// With what; `None` where the servers ask for nothing.
+    pub password: Option<SecretString>,
+    /// Where.
+    pub database: String,
+}
+
+/// When a server connection goes back to its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// When the transaction ends.
+    Transaction,
+    /// When the client leaves.
+    Session,
+    /// After each statement.
+    Statement,
+}
+
+/// The section `pool`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// When a server connection goes back.
+    pub mode: Mode,
+    /// Server connections for each node, database and user.
+    pub size: u32,
+    /// Clients queued for each pool.
+    pub max_waiters: u32,
+    /// How long a client waits in the queue.
+    pub checkout_timeout: Duration,
+    /// From connect to the server's first ReadyForQuery.
+    pub connect_timeout: Duration,
+    /// How long a connection may stay unused; zero means for ever.
+    pub idle_timeout: Duration,
+    /// How old a connection may become; zero means any age.
+    pub lifetime: Duration,
+    /// TCP keepalive of server connections.
+    pub keepalive: Keepalive,
+}
+
+/// TCP keepalive, in whole seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// From one probe to the next.
+    pub interval: Duration,
+    /// Unanswered probes before the connection is lost.
+    pub probes: u32,
+    /// How long sent data may stay unacknowledged.
+    pub user_timeout: Duration,
+}
+
+/// What a database or a user says differently.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `pool.mode`.
+    pub mode: Option<Mode>,
+    /// `pool.size`.
+    pub size: Option<u32>,
+    /// `pool.checkout_timeout`.
+    pub checkout_timeout: Option<Duration>,
+    /// `consistency.default`.
+    pub level: Option<Level>,
+}
+
+/// An entry of `databases`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// The position in [`Config::clusters`].
+    pub cluster: usize,
+    /// What it says differently from the defaults.
+    pub overrides: Overrides,
+}
+
+/// What is known of a user's password.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// The password: clients are checked against it and servers are given it.
+    Password(SecretString),
+    /// A SCRAM verifier: clients can be checked, servers must not ask.
+    Verifier(Box<Verifier>),
+}
+
+/// An entry of `users`.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Its secret, if any.
+    pub credential: Option<Credential>,
+    /// What it says differently from its database.
+    pub overrides: Overrides,
+}
+
+/// How a client proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// It need not.
+    Trust,
+    /// SCRAM-SHA-256.
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    /// It is turned away.
+    Reject,
+}
+
+/// An entry of `auth.rules`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// From where.
+    pub origin: Origin,
+    /// To which database; `None` means any.
+    pub database: Option<String>,
+    /// As which user; `None` means any.
+    pub user: Option<String>,
+    /// How.
+    pub method: Method,
+}
+
+/// The section `timeouts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From accept to the client's first ReadyForQuery.
+    pub login_timeout: Duration,
+    /// How long an accepted login answers later ones like it.
+    pub login_cache: Duration,
+    /// How long running transactions may go on after SIGTERM.
+    pub shutdown_timeout: Duration,
+    /// How long clients are still accepted after SIGTERM, readiness being off.
+    pub drain_delay: Duration,
+}
+
+/// The least severe events that are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// What stopped something from working.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// Starts, stops, reloads, role changes.
+    #[default]
+    Info,
+    /// Each session.
+    Debug,
+    /// Each step.
+    Trace,
+}
+
+/// How an event is written; always one line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}

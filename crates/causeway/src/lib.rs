@@ -1,0 +1,17 @@
+//! The `causeway` command: configuration, command line, wiring, console, metrics.
+
+#![forbid(unsafe_code)]
+
+pub mod assemble;
+pub mod cli;
+pub mod config;
+pub mod console;
+pub mod control;
+pub mod dev;
+pub mod exit;
+pub mod http;
+pub mod logging;
+pub mod metrics;
+pub mod route;
+pub mod serve;
+pub mod version;

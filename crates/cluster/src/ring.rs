@@ -1,0 +1,155 @@
+//! Recent positions of the primary and when they were asked for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use causeway_routing::Lsn;
+use tokio::time::Instant;
+
+/// The primary, asked at `sent` or later, had everything acknowledged before `sent` at or before `lsn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// When the probe was about to be sent.
+    pub(crate) sent: Instant,
+    /// The normalised insert position it returned.
+    pub(crate) lsn: Lsn,
+}
+
+/// Samples of one primary on one timeline, oldest first; both fields strictly increase.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    samples: VecDeque<Sample>,
+}
+
+/// At the default active interval this is 20 seconds of a primary that writes all the time; when it is full
+/// every other sample of the older half goes, so that it reaches further back at a lower resolution.
+const CAPACITY: usize = 4096;
+
+// === impl Ring ===
+
+impl Ring {
+    /// Adds a sample and forgets what is older than `keep`, one sample excepted, so that there is one to cover.
+    ///
+    /// An unchanged position only gets its later time: that is as true, and it is all that an idle primary adds.
+    /// A lower one (the server crashed and lost its unflushed tail) replaces the higher ones.
+    pub(crate) fn push(&mut self, sample: Sample, keep: Duration) {
+        if self.samples.back().is_some_and(|last| sample.sent <= last.sent) {
+            return;
+        }
+        while self.samples.back().is_some_and(|last| last.lsn >= sample.lsn) {
+            self.samples.pop_back();
+        }
+        if self.samples.len() >= CAPACITY {
+            self.thin();
+        }
+        self.samples.push_back(sample);
+        while self.samples.get(1).is_some_and(|second| sample.sent.duration_since(second.sent) > keep) {
+            self.samples.pop_front();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.samples.clear();
+    }
+
+    pub(crate) fn newest(&self) -> Option<Sample> {
+        self.samples.back().copied()
+    }
+
+    /// The newest sample that a replica which has replayed `lsn` covers: it shows all that was acknowledged
+    /// before that sample was sent.
+    pub(crate) fn covered_by(&self, lsn: Lsn) -> Option<Sample> {
+        let covered = self.samples.partition_point(|sample| sample.lsn <= lsn);
+        covered.checked_sub(1).and_then(|last| self.samples.get(last)).copied()
+    }
+
+    /// The newest samples, at most `count`, oldest first.
+    pub(crate) fn tail(&self, count: usize) -> Box<[Sample]> {
+        self.samples.range(self.samples.len().saturating_sub(count)..).copied().collect()
+    }
+
+    fn thin(&mut self) {
+        let half = self.samples.len() / 2;
+        let mut position = 0;
+        self.samples.retain(|_| {
+            position += 1;
+            position > half || position % 2 == 1
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEP: Duration = Duration::from_secs(3600);
+
+    fn ring(base: Instant, samples: &[(u64, u64)]) -> Ring {
+        let mut ring = Ring::default();
+        for &(ms, lsn) in samples {
+            ring.push(Sample { sent: base + Duration::from_millis(ms), lsn: Lsn(lsn) }, KEEP);
+        }
+        ring
+    }
+
+    fn content(ring: &Ring, base: Instant) -> Vec<(u128, u64)> {
+        ring.samples.iter().map(|s| ((s.sent - base).as_millis(), s.lsn.0)).collect()
+    }
+
+    #[test]
+    fn equal_positions_keep_the_later_time_and_lower_ones_replace() {
+        let base = Instant::now();
+        assert_eq!(content(&ring(base, &[(0, 10), (5, 10), (9, 20)]), base), [(5, 10), (9, 20)]);
+        assert_eq!(content(&ring(base, &[(0, 10), (5, 30), (9, 20)]), base), [(0, 10), (9, 20)]);
+        assert_eq!(content(&ring(base, &[(5, 10), (5, 30), (3, 20)]), base), [(5, 10)], "sent no later");
+    }
+
+    #[test]
+    fn coverage() {
+        let base = Instant::now();
+        let ring = ring(base, &[(0, 10), (5, 20), (9, 30)]);
+        let covered = |lsn| ring.covered_by(Lsn(lsn)).map(|s| (s.sent - base).as_millis());
+        assert_eq!([covered(9), covered(10), covered(19)], [None, Some(0), Some(0)]);
+        assert_eq!(
+            [covered(20), covered(29), covered(30), covered(99)],
+            [Some(5), Some(5), Some(9), Some(9)]
+        );
+        assert_eq!(Ring::default().covered_by(Lsn(9)), None);
+    }
+
+    #[test]
+    fn bounded_in_number_and_age_and_ordered() {
+        let base = Instant::now();
+        let many: Vec<_> = (0..20_000_u64).map(|i| (i, i * 10)).collect();
+        let ring = ring(base, &many);
+        assert!(
+            ring.samples.len() <= CAPACITY && ring.samples.len() > CAPACITY / 2,
+            "{}",
+            ring.samples.len()
+        );
+        assert!(
+            ring.samples
+                .iter()
+                .zip(ring.samples.iter().skip(1))
+                .all(|(a, b)| a.sent < b.sent && a.lsn < b.lsn)
+        );
+        assert_eq!(content(&ring, base)[0], (0, 0), "thinned, not cut off");
+        assert_eq!(ring.newest().unwrap().lsn, Lsn(199_990));
+
+        let mut short = Ring::default();
+        for (ms, lsn) in [(0, 1), (10, 2), (50, 3), (200, 4)] {
+            let sample = Sample { sent: base + Duration::from_millis(ms), lsn: Lsn(lsn) };
+            short.push(sample, Duration::from_millis(100));
+        }
+        assert_eq!(content(&short, base), [(50, 3), (200, 4)], "one beyond the age stays");
+    }
+
+    #[test]
+    fn the_tail_is_the_newest() {
+        let ring = ring(Instant::now(), &[(0, 10), (5, 20), (9, 30)]);
+        let tail = |count| ring.tail(count).iter().map(|s| s.lsn.0).collect::<Vec<_>>();
+        assert_eq!(tail(9), [10, 20, 30]);
+        assert_eq!(tail(2), [20, 30]);
+        assert!(tail(0).is_empty());
+    }
+}

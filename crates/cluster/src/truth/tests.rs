@@ -1,0 +1,304 @@
+use super::*;
+
+const SYSTEM: u64 = 7;
+
+/// A cluster of three nodes on a clock of its own, in milliseconds.
+struct Scene {
+    truth: Truth,
+    base: Instant,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut scene = Self { truth: Truth::new(Duration::from_secs(10)), base: Instant::now() };
+        let names = ["a", "b", "c"].into_iter().zip(1..);
+        let nodes: Vec<_> = names.map(|(name, key)| (Key(key), Arc::from(name), 1)).collect();
+        scene.truth.configure(&nodes, Duration::from_secs(10), scene.base);
+        scene
+    }
+
+    /// `a` is the primary at position 100, which both replicas have replayed.
+    fn settled() -> Self {
+        let mut scene = Self::new();
+        scene.primary(1, 0, 1, 100);
+        scene.replica(2, 0, 1, 100);
+        scene.replica(3, 0, 1, 100);
+        scene
+    }
+
+    fn at(&self, ms: u64) -> Instant {
+        self.base + Duration::from_millis(ms)
+    }
+
+    fn see(&mut self, key: u64, ms: u64, system_id: u64, timeline: u32, position: Position) {
+        let requested = self.at(ms);
+        let sighting = Sighting { requested, system_id, started: 0, timeline, position };
+        self.truth.sighted(Key(key), sighting, self.at(ms + 1));
+    }
+
+    fn primary(&mut self, key: u64, ms: u64, timeline: u32, lsn: u64) {
+        self.see(key, ms, SYSTEM, timeline, Position::Inserted { end: Lsn(lsn), flushed: true });
+    }
+
+    fn replica(&mut self, key: u64, ms: u64, timeline: u32, lsn: u64) {
+        self.see(key, ms, SYSTEM, timeline, Position::Replayed(Lsn(lsn)));
+    }
+
+    fn lost(&mut self, key: u64, ms: u64) {
+        self.truth.lost(Key(key), self.at(ms));
+    }
+
+    fn down(&mut self, key: u64, ms: u64) {
+        self.truth.down(Key(key), "gone".into(), self.at(ms));
+    }
+
+    /// Each node's state, the primary's in capitals: "Sss" is a serving primary and two serving replicas.
+    fn states(&self) -> String {
+        let view = self.truth.publish().view;
+        let letter = |node: &NodeView| {
+            let letter = node.state.as_str().chars().next().unwrap_or('?');
+            if view.primary == Some(node.id) { letter.to_ascii_uppercase() } else { letter }
+        };
+        view.nodes.iter().map(letter).collect()
+    }
+
+    fn lag_ms(&self, index: usize) -> Option<u128> {
+        self.truth.publish().view.nodes[index].lag.map(|lag| lag.as_millis())
+    }
+
+    fn fence(&self, ms: u64) -> Option<u64> {
+        self.truth.publish().fences.and_then(|fences| fences.since(self.at(ms))).map(|fence| fence.lsn.0)
+    }
+
+    fn awaited(&self, key: u64, wanted: u64, now: u64) -> bool {
+        self.truth.awaited(Key(key), Some(self.at(wanted)), self.at(now))
+    }
+}
+
+#[test]
+fn nobody_is_primary_before_all_were_tried() {
+    let mut scene = Scene::new();
+    scene.primary(1, 0, 1, 500);
+    scene.replica(3, 0, 2, 90);
+    assert_eq!(scene.states(), "uuu");
+    assert!(!scene.truth.publish().settled);
+    scene.primary(2, 5, 2, 100);
+    assert_eq!(scene.states(), "rSl", "the first to answer was a stale one");
+    scene.replica(3, 10, 2, 100);
+    assert_eq!(scene.states(), "rSs");
+    assert_eq!(scene.truth.publish().epoch, Some(Epoch { system_id: SYSTEM, timeline: 2 }));
+}
+
+#[test]
+fn a_node_that_is_down_has_been_tried() {
+    let mut scene = Scene::new();
+    scene.down(3, 0);
+    scene.primary(1, 0, 1, 100);
+    scene.replica(2, 0, 1, 100);
+    assert_eq!(scene.states(), "Ssd");
+    assert_eq!(scene.truth.publish().why[2].as_deref(), Some("gone"));
+}
+
+#[test]
+fn lag_is_the_age_of_the_newest_covered_sample() {
+    let mut scene = Scene::settled();
+    assert_eq!((scene.states().as_str(), scene.lag_ms(1)), ("Sss", Some(0)));
+    scene.primary(1, 1000, 1, 200);
+    scene.replica(2, 1500, 1, 150);
+    assert_eq!(scene.lag_ms(1), Some(1501), "it shows the state of moment 0");
+    assert_eq!(scene.truth.publish().view.nodes[1].lag_bytes, Some(50));
+    scene.replica(2, 1600, 1, 200);
+    assert_eq!(scene.lag_ms(1), Some(0));
+    scene.primary(1, 30_000, 1, 200);
+    assert_eq!(scene.lag_ms(1), Some(0), "an idle primary ages nobody");
+}
+
+#[test]
+fn over_the_limit_is_lagging_until_it_catches_up() {
+    let mut scene = Scene::settled();
+    for second in 1..=12 {
+        scene.primary(1, second * 1000, 1, 100 + second);
+        scene.replica(2, second * 1000, 1, 100 + second);
+    }
+    assert_eq!(scene.states(), "Ssl");
+    scene.replica(3, 12_500, 1, 105);
+    assert_eq!((scene.states().as_str(), scene.lag_ms(2)), ("Sss", Some(7501)));
+}
+
+#[test]
+fn a_replica_never_seen_to_cover_a_sample_does_not_serve() {
+    let mut scene = Scene::new();
+    scene.primary(1, 0, 1, 1000);
+    scene.replica(2, 0, 1, 10);
+    scene.replica(3, 0, 1, 1000);
+    assert_eq!((scene.states().as_str(), scene.lag_ms(1)), ("Sls", None), "it may be hours behind");
+    scene.replica(2, 5, 1, 1000);
+    assert_eq!(scene.states(), "Sss");
+}
+
+#[test]
+fn without_a_primary_lag_is_frozen() {
+    let mut scene = Scene::settled();
+    scene.primary(1, 1000, 1, 200);
+    scene.replica(2, 2000, 1, 150);
+    scene.replica(3, 2000, 1, 200);
+    scene.down(1, 3000);
+    assert_eq!(scene.states(), "dss");
+    for _ in 0..2 {
+        scene.replica(2, 60_000, 1, 150);
+        scene.replica(3, 60_000, 1, 200);
+        assert_eq!((scene.states().as_str(), scene.lag_ms(1), scene.lag_ms(2)), ("dss", Some(3000), Some(0)));
+        // A restarted replica is measured against the last known position too.
+        scene.lost(2, 61_000);
+        scene.down(2, 61_000);
+        assert_eq!(scene.states(), "dds");
+    }
+}
+
+#[test]
+fn a_lost_connection_forgets_positions_and_keeps_states() {
+    let mut scene = Scene::settled();
+    scene.lost(2, 10);
+    scene.lost(1, 10);
+    assert_eq!(scene.states(), "Sss", "one broken connection is no failure yet");
+    let published = scene.truth.publish();
+    assert_eq!((published.view.nodes[1].observation, published.observed[1]), (None, None));
+    assert_eq!(scene.fence(0), Some(100), "what was acknowledged before it is still before it");
+    // A crash restart took the primary's unflushed tail and moved the replica back.
+    scene.primary(1, 20, 1, 90);
+    scene.replica(2, 20, 1, 80);
+    assert_eq!((scene.fence(0), scene.lag_ms(1), scene.states().as_str()), (Some(90), None, "Sls"));
+    scene.down(2, 30);
+    assert_eq!(scene.states(), "Sds");
+}
+
+#[test]
+fn fences_are_by_sending_time_and_the_lowest_sufficient() {
+    let mut scene = Scene::settled();
+    for (ms, lsn) in [(10, 110), (20, 120), (30, 120), (40, 140)] {
+        scene.primary(1, ms, 1, lsn);
+    }
+    assert_eq!([scene.fence(0), scene.fence(1), scene.fence(10)], [Some(100), Some(110), Some(110)]);
+    assert_eq!([scene.fence(11), scene.fence(30), scene.fence(31)], [Some(120), Some(120), Some(140)]);
+    assert_eq!(scene.fence(41), None, "a probe under way when asked proves nothing");
+    for ms in 50..200 {
+        scene.primary(1, ms, 1, 100 + ms);
+    }
+    assert_eq!(scene.fence(0), Some(236), "an older moment gets a higher fence");
+}
+
+#[test]
+fn a_replica_on_a_newer_timeline_refutes_the_primary() {
+    let mut scene = Scene::settled();
+    scene.replica(3, 10, 2, 100);
+    assert_eq!(scene.states(), "rrs");
+    scene.primary(1, 20, 1, 900);
+    assert_eq!((scene.states().as_str(), scene.fence(15)), ("rrs", None), "a stale primary gives no fences");
+}
+
+#[test]
+fn promotion_moves_the_primary_and_restarts_the_fences() {
+    let mut scene = Scene::settled();
+    scene.primary(1, 10, 1, 900);
+    scene.primary(2, 20, 2, 150);
+    assert_eq!(scene.states(), "rSr", "old primary and its replica are on the old timeline");
+    assert_eq!([scene.fence(0), scene.fence(21)], [Some(150), None]);
+    scene.replica(3, 30, 1, 900);
+    assert_eq!(scene.states(), "rSr", "a higher number on the old timeline is not progress");
+    scene.replica(3, 40, 2, 150);
+    assert_eq!(scene.states(), "rSs");
+    scene.down(2, 50);
+    assert_eq!(scene.states(), "rds", "a timeline never goes back");
+    let reasons = scene.truth.publish().why;
+    assert_eq!(reasons[0].as_deref(), Some("it is on an older timeline than the newest seen"));
+}
+
+#[test]
+fn two_primaries_on_one_timeline_are_none() {
+    let mut scene = Scene::settled();
+    scene.primary(1, 10, 2, 200);
+    scene.primary(2, 10, 2, 200);
+    assert_eq!(scene.states(), "rrr");
+    scene.down(1, 20);
+    assert_eq!(scene.states(), "dSr");
+}
+
+#[test]
+fn another_system_is_refused_until_accepted() {
+    let mut scene = Scene::settled();
+    scene.see(3, 10, 8, 5, Position::Replayed(Lsn(100)));
+    scene.see(2, 10, 8, 5, Position::Inserted { end: Lsn(100), flushed: true });
+    assert_eq!(scene.states(), "Srr");
+    scene.down(1, 20);
+    assert_eq!(scene.states(), "drr");
+    scene.truth.forget_epoch(scene.at(30));
+    scene.see(2, 40, 8, 5, Position::Inserted { end: Lsn(100), flushed: true });
+    scene.see(3, 40, 8, 5, Position::Replayed(Lsn(100)));
+    assert_eq!(scene.states(), "dSs");
+}
+
+#[test]
+fn a_remembered_lineage_refuses_a_stale_primary_that_is_alone() {
+    let mut scene = Scene::new();
+    scene.truth.remember(Epoch { system_id: SYSTEM, timeline: 2 });
+    scene.primary(1, 0, 1, 100);
+    scene.down(2, 0);
+    scene.down(3, 0);
+    assert_eq!(scene.states(), "rdd");
+    scene.truth.remember(Epoch { system_id: SYSTEM, timeline: 1 });
+    assert_eq!(scene.truth.publish().epoch.map(|epoch| epoch.timeline), Some(2), "it never goes back");
+    scene.primary(2, 5, 2, 100);
+    assert_eq!(scene.states(), "rSd");
+}
+
+#[test]
+fn polled_actively_only_while_somebody_waits() {
+    let mut scene = Scene::settled();
+    assert!(!scene.truth.awaited(Key(1), None, scene.at(5)));
+    assert!(scene.awaited(1, 5, 5) && scene.awaited(2, 5, 5) && scene.awaited(3, 5, 5));
+    scene.primary(1, 6, 1, 110);
+    assert!(!scene.awaited(1, 5, 8), "the primary has answered");
+    scene.replica(2, 6, 1, 109);
+    scene.replica(3, 6, 1, 110);
+    assert!(scene.awaited(2, 5, 8) && !scene.awaited(3, 5, 8));
+    assert!(!scene.awaited(2, 5, 3005), "patience ends");
+    assert!(scene.awaited(1, 9, 9), "a later wish begins anew");
+    scene.lost(1, 10);
+    scene.down(1, 10);
+    assert!(scene.awaited(2, 9, 12), "one of them will be promoted");
+}
+
+#[test]
+fn an_unflushed_fence_is_stuck_while_a_replica_is_awaited() {
+    let mut scene = Scene::settled();
+    let stuck = |scene: &Scene| scene.truth.stuck(Some(scene.at(5)), scene.at(9));
+    let unflushed = Position::Inserted { end: Lsn(110), flushed: false };
+    assert_eq!(stuck(&scene), None, "all of it was flushed, as far as is known");
+    scene.see(1, 5, SYSTEM, 1, unflushed);
+    assert_eq!(stuck(&scene), Some(Key(1)));
+    assert_eq!(scene.truth.stuck(None, scene.at(9)), None, "nobody waits");
+    scene.replica(2, 6, 1, 110);
+    assert_eq!(stuck(&scene), Some(Key(1)));
+    scene.replica(3, 6, 1, 110);
+    assert_eq!(stuck(&scene), None);
+    let mut scene = Scene::settled();
+    scene.primary(1, 5, 1, 110);
+    assert_eq!(stuck(&scene), None, "all of it was flushed");
+}
+
+#[test]
+fn a_new_configuration_keeps_what_is_known_by_key() {
+    let mut scene = Scene::settled();
+    let nodes = [(Key(3), Arc::from("c"), 5), (Key(9), Arc::from("d"), 1), (Key(1), Arc::from("z"), 0)];
+    scene.truth.configure(&nodes, Duration::from_secs(10), scene.at(5));
+    assert_eq!(scene.states(), "suS");
+    let view = scene.truth.publish().view;
+    assert_eq!(
+        view.nodes.iter().map(|n| (&*n.name, n.weight)).collect::<Vec<_>>(),
+        [("c", 5), ("d", 1), ("z", 0)]
+    );
+    assert!(view.nodes.iter().enumerate().all(|(index, node)| node.id == node_id(index)));
+    assert_eq!(scene.fence(0), Some(100));
+    scene.replica(2, 6, 9, 1);
+    assert_eq!(scene.states(), "suS", "a removed monitor's last word counts for nothing");
+}

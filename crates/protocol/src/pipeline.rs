@@ -1,0 +1,308 @@
+//! Which answers a server owes, in order, and which of them the client may see.
+//!
+//! One [`Pipeline`] accounts for one *unit*: a simple Query, or the extended messages up to a Sync. The rules are
+//! those of <https://www.postgresql.org/docs/current/protocol-flow.html>: every extended request has one final
+//! answer, an error skips what follows up to Sync, and a Sync or Flush that reaches a server in copy-in mode is
+//! ignored there (`CopyGetData` in `src/backend/commands/copyfromparse.c`).
+
+use std::collections::VecDeque;
+
+/// A request that gets an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Query: anything up to ReadyForQuery.
+    Query,
+    /// FunctionCall: likewise.
+    FunctionCall,
+    /// Parse: ParseComplete.
+    Parse,
+    /// Bind: BindComplete.
+    Bind,
+    /// Describe of a statement: ParameterDescription, then RowDescription or NoData.
+    DescribeStatement,
+    /// Describe of a portal: RowDescription or NoData.
+    DescribePortal,
+    /// Execute: rows, then CommandComplete, PortalSuspended or EmptyQueryResponse.
+    Execute,
+    /// Close: CloseComplete.
+    Close,
+    /// Sync: ReadyForQuery.
+    Sync,
+}
+
+/// Who asked, and who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The client asked and the server answers.
+    Client,
+    /// The proxy asked: the answer never reaches the client.
+    Injected,
+    /// The client asked and the proxy answers, in its turn.
+    Answered,
+}
+
+/// One request whose answer is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// What was asked.
+    pub request: Request,
+    /// Who asked, and who answers.
+    pub origin: Origin,
+    /// What the owner of the pipeline wants to know again when the answer comes.
+    pub token: u32,
+}
+
+/// What a message from the server means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Part of an answer; `visible` says whether the client sees it.
+    Part {
+        /// The client sees it.
+        visible: bool,
+    },
+    /// The last message of the answer to `0`.
+    Final(Owed),
+    /// An error that ends the answer to `0`, or for a Query or FunctionCall comes before its end. Requests up to
+    /// the next Sync are skipped: take them with [`Pipeline::take_skipped`].
+    Failed(Owed),
+    /// An error that answers no request: the server is about to close the connection.
+    Unsolicited,
+    /// A notice, a parameter's new value or a notification, which may come at any time.
+    Asynchronous {
+        /// The client sees it: no injected request is being answered.
+        visible: bool,
+    },
+}
+
+/// The server sent a message that answers nothing it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unexpected message of type {tag:?} from the server, while {owed:?} was owed")]
+pub struct Unexpected {
+    /// The message's tag.
+    pub tag: char,
+    /// What it should have answered.
+    pub owed: Option<Request>,
+}
+
+/// Where a COPY from the client stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CopyIn {
+    #[default]
+    None,
+    /// The client ended its data before the server was seen to ask for it.
+    EndedEarly,
+    /// The server reads data.
+    Open,
+}
+
+/// The answers owed for one unit.
+#[derive(Debug, Default)]
+pub struct Pipeline {
+    owed: VecDeque<Owed>,
+    skipped: Vec<Owed>,
+    copy_in: CopyIn,
+    /// An error was seen and no Sync has been sent since: the server discards what it gets.
+    discarding: bool,
+    /// Extended requests were sent and no Sync after them.
+    open: bool,
+    /// Syncs that a server in copy-in mode was believed to ignore; if the copy had already failed, it answers them.
+    doubtful_syncs: u32,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// Accounts for a request that is sent to the server, or answered by the proxy.
+    pub fn push(&mut self, request: Request, origin: Origin, token: u32) {
+        let owed = Owed { request, origin, token };
+        match request {
+            Request::Query | Request::FunctionCall if !self.discarding => {
+                self.open = false;
+                self.owed.push_back(owed);
+            }
+            Request::Sync if self.copy_in == CopyIn::Open => {
+                self.doubtful_syncs = self.doubtful_syncs.saturating_add(1);
+            }
+            Request::Sync => {
+                self.open = false;
+                self.discarding = false;
+                self.owed.push_back(owed);
+            }
+            _ => {
+                self.open = true;
+                if self.discarding {
+                    self.skipped.push(owed);
+                } else {
+                    self.owed.push_back(owed);
+                }
+            }
+        }
+    }
+
+    /// Accounts for CopyDone or CopyFail on its way to the server.
+    pub fn copy_ended(&mut self) {
+        self.copy_in = match self.copy_in {
+            CopyIn::Open => CopyIn::None,
+            CopyIn::None | CopyIn::EndedEarly => CopyIn::EndedEarly,
+        };
+    }
+
+    /// Accounts for one message from the server.
+    ///
+    /// # Errors
+    ///
+    /// When nothing that is owed is answered by such a message. The stream cannot be trusted any further.
+    pub fn answer(&mut self, tag: u8) -> Result<Answer, Unexpected> {
+        match tag {
+            b'N' | b'S' | b'A' => return Ok(Answer::Asynchronous { visible: self.visible() }),
+            b'E' => return Ok(self.error()),
+            b'Z' => return self.ready().ok_or_else(|| self.unexpected(tag)),
+            _ => {}
+        }
+        let Some(head) = self.owed.front().copied() else {
+            return Err(self.unexpected(tag));
+        };
+        let part = Answer::Part { visible: head.origin != Origin::Injected };
+        match (head.request, tag) {
+            (Request::Query | Request::FunctionCall | Request::Execute, b'G' | b'W') => {
+                self.copy_begins();
+                Ok(part)
+            }
+            (Request::Query, b'T' | b'D' | b'C' | b'I' | b'H' | b'd' | b'c')
+            | (Request::FunctionCall, b'V')
+            | (Request::Execute, b'D' | b'H' | b'd' | b'c')
+            | (Request::DescribeStatement, b't') => Ok(part),
+            (Request::Execute, b'C' | b's' | b'I')
+            | (Request::Parse, b'1')
+            | (Request::Bind, b'2')
+            | (Request::Close, b'3')
+            | (Request::DescribeStatement | Request::DescribePortal, b'T' | b'n') => {
+                self.owed.pop_front();
+                if head.request == Request::Execute && self.copy_in == CopyIn::Open {
+                    self.copy_in = CopyIn::None;
+                }
+                Ok(Answer::Final(head))
+            }
+            _ => Err(self.unexpected(tag)),
+        }
+    }
+
+    /// The next request that the proxy itself answers, if its turn has come.
+    pub fn take_answered(&mut self) -> Option<Owed> {
+        self.owed.pop_front_if(|owed| owed.origin == Origin::Answered)
+    }
+
+    /// Whether the next answer is the proxy's own.
+    pub fn answers_next(&self) -> bool {
+        self.owed.front().is_some_and(|owed| owed.origin == Origin::Answered)
+    }
+
+    /// The requests that the server skips, in the order they were sent.
+    pub fn take_skipped(&mut self) -> Vec<Owed> {
+        std::mem::take(&mut self.skipped)
+    }
+
+    /// Whether anything was skipped and not taken yet.
+    pub fn has_skipped(&self) -> bool {
+        !self.skipped.is_empty()
+    }
+
+    /// Whether rows may pass uncounted: the answer being given is one the client sees.
+    pub fn visible(&self) -> bool {
+        self.owed.front().is_none_or(|owed| owed.origin != Origin::Injected)
+    }
+
+    /// Whether rows are a possible part of the answer being given.
+    pub fn in_rows(&self) -> bool {
+        self.owed.front().is_some_and(|owed| matches!(owed.request, Request::Query | Request::Execute))
+    }
+
+    /// Whether nothing is owed and the last unit is complete.
+    pub fn is_quiescent(&self) -> bool {
+        self.owed.is_empty() && !self.open && !self.discarding
+    }
+
+    /// Whether extended messages are still missing their Sync.
+    pub fn is_open(&self) -> bool {
+        self.open || self.discarding
+    }
+
+    /// Whether the server reads copy data from the client.
+    pub fn in_copy(&self) -> bool {
+        self.copy_in == CopyIn::Open
+    }
+
+    /// Forgets everything: the connection is gone, or a new unit begins.
+    pub fn clear(&mut self) {
+        *self = Self { owed: std::mem::take(&mut self.owed), ..Self::default() };
+        self.owed.clear();
+    }
+
+    fn unexpected(&self, tag: u8) -> Unexpected {
+        Unexpected { tag: char::from(tag), owed: self.owed.front().map(|owed| owed.request) }
+    }
+
+    /// The server turns to copy-in mode: Syncs sent after the request that caused it will be ignored there, up to
+    /// the end of the client's data.
+    fn copy_begins(&mut self) {
+        if self.copy_in == CopyIn::EndedEarly {
+            self.copy_in = CopyIn::None;
+            return;
+        }
+        self.copy_in = CopyIn::Open;
+        let extended = self.owed.front().is_some_and(|owed| owed.request == Request::Execute);
+        while extended && self.owed.back().is_some_and(|owed| owed.request == Request::Sync) {
+            self.owed.pop_back();
+            self.doubtful_syncs = self.doubtful_syncs.saturating_add(1);
+            self.open = true;
+        }
+    }
+
+    fn error(&mut self) -> Answer {
+        // The requests before the failed one that the proxy answers were taken before: they cannot be at the head.
+        let Some(head) = self.owed.front().copied() else {
+            return Answer::Unsolicited;
+        };
+        match head.request {
+            Request::Query | Request::FunctionCall => {
+                self.copy_in = CopyIn::None;
+                return Answer::Failed(head);
+            }
+            // Sync commits: a deferred constraint fails here, and ReadyForQuery still follows.
+            Request::Sync => return Answer::Failed(head),
+            _ => {}
+        }
+        self.copy_in = CopyIn::None;
+        self.owed.pop_front();
+        while let Some(owed) = self.owed.pop_front_if(|owed| owed.request != Request::Sync) {
+            self.skipped.push(owed);
+        }
+        if self.owed.is_empty() {
+            self.discarding = true;
+        }
+        Answer::Failed(head)
+    }
+
+    fn ready(&mut self) -> Option<Answer> {
+        let ends_unit =
+            |owed: &mut Owed| matches!(owed.request, Request::Query | Request::FunctionCall | Request::Sync);
+        if let Some(owed) = self.owed.pop_front_if(ends_unit) {
+            self.copy_in = CopyIn::None;
+            if self.owed.is_empty() && !self.open {
+                self.doubtful_syncs = 0;
+            }
+            return Some(Answer::Final(owed));
+        }
+        // A Sync that was believed ignored, but came after the copy had failed.
+        let doubtful = self.discarding && self.owed.is_empty() && self.doubtful_syncs > 0;
+        doubtful.then(|| {
+            self.doubtful_syncs = self.doubtful_syncs.saturating_sub(1);
+            self.discarding = false;
+            self.open = false;
+            Answer::Final(Owed { request: Request::Sync, origin: Origin::Client, token: 0 })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

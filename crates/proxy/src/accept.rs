@@ -1,0 +1,214 @@
+//! From an accepted socket to a client that has been let in, under one deadline.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_protocol::buffer::Buffer;
+use causeway_protocol::encode;
+use causeway_protocol::handshake::server::{Accepted, Method, Refusal, ServerHandshake, Step};
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::scram::Verifier;
+use causeway_protocol::sqlstate::SqlState;
+use causeway_protocol::startup::{CancelKey, Startup};
+use tokio::time::{Instant, timeout_at};
+
+use crate::Shared;
+use crate::config::AuthMethod;
+use crate::console::Console;
+use crate::registry::{ClientState, Interrupt};
+use crate::relay::CANCEL_TIMEOUT;
+use crate::socket::{ClientStream, Socket};
+use crate::{console_session, login};
+
+/// A connection that is not a session yet.
+pub(crate) struct Door {
+    pub(crate) stream: ClientStream,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) inbound: Buffer,
+    pub(crate) outbound: Vec<u8>,
+}
+
+/// Why a connection did not become a session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Turned {
+    #[error("the connection broke")]
+    Io(#[from] io::Error),
+    #[error("the client left")]
+    Left,
+    #[error(transparent)]
+    Refusal(#[from] Refusal),
+    #[error("{0}")]
+    Report(ErrorReport),
+    /// The body of a server's `ErrorResponse`, which says it all.
+    #[error("a server refused the login")]
+    Verbatim(Arc<[u8]>),
+}
+
+/// What a handshake has led to.
+enum Outcome {
+    Session(Accepted),
+    Cancel(CancelKey),
+}
+
+/// Serves one connection from its first byte to its last.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    stream: ClientStream,
+    address: Option<SocketAddr>,
+    console: Arc<dyn Console>,
+) {
+    let deadline = Instant::now() + shared.snapshot.load().defaults.login_timeout;
+    let mut door = Door { stream, address, inbound: Buffer::default(), outbound: Vec::new() };
+    let outcome = timeout_at(deadline, handshake(&shared, &mut door)).await;
+    let result: Result<(), Turned> = match outcome {
+        Ok(Ok(Outcome::Cancel(key))) => return cancel(&shared, &key).await,
+        Ok(Ok(Outcome::Session(accepted))) => {
+            if console.owns(&accepted.startup.database) {
+                console_session::serve(&shared, door, &accepted.startup, &*console).await;
+                return;
+            }
+            match timeout_at(deadline, login::login(&shared, &mut door, *accepted.startup)).await {
+                Ok(Ok(session)) => return session.into_client(shared, door).run().await,
+                Ok(Err(turned)) => Err(turned),
+                Err(_) => Err(Turned::Report(too_slow())),
+            }
+        }
+        Ok(Err(turned)) => Err(turned),
+        Err(_) => Err(Turned::Report(too_slow())),
+    };
+    if let Err(turned) = result {
+        turn_away(&shared, door, turned).await;
+    }
+}
+
+async fn handshake(shared: &Shared, door: &mut Door) -> Result<Outcome, Turned> {
+    let mut state = ServerHandshake::new(false);
+    loop {
+        let mut step = state.read(&mut door.inbound, &mut door.outbound)?;
+        if let Step::NeedMethod(waiting) = step {
+            let method = method(shared, door.address, waiting.startup());
+            step = waiting.resume(method, &mut door.inbound, &mut door.outbound)?;
+        }
+        door.flush().await?;
+        state = match step {
+            Step::NeedBytes(next) | Step::StartTls(next) => next,
+            Step::Cancel(key) => return Ok(Outcome::Cancel(key)),
+            Step::Accepted(accepted) => return Ok(Outcome::Session(accepted)),
+            Step::NeedMethod(_) => return Err(Turned::Left),
+        };
+        if door.fill().await? == 0 {
+            return Err(Turned::Left);
+        }
+    }
+}
+
+/// How this client has to prove who it is.
+fn method(shared: &Shared, address: Option<SocketAddr>, startup: &Startup) -> Method {
+    let snapshot = shared.snapshot.load();
+    let ip = address.map(|address| address.ip());
+    match snapshot.auth_method(ip, &startup.database, &startup.user) {
+        AuthMethod::Trust => Method::Trust,
+        AuthMethod::Reject => Method::Reject(
+            ErrorReport::fatal(
+                SqlState::INVALID_AUTHORIZATION,
+                format!("no entry of auth.rules lets user \"{}\" in", startup.user),
+            )
+            .with_detail(format!("Database \"{}\".", startup.database)),
+        ),
+        AuthMethod::ScramSha256 => {
+            let known = snapshot.users.get(&startup.user).and_then(|user| user.verifier.clone());
+            let known_user = known.is_some();
+            let verifier = known.map_or_else(
+                || Verifier::mock(&shared.mock_secret, &startup.user),
+                |verifier| (*verifier).clone(),
+            );
+            Method::ScramSha256 { verifier, nonce: rand::random(), known_user }
+        }
+    }
+}
+
+/// Passes a cancel request on. There is no answer: the connection is closed when the server has had its signal.
+async fn cancel(shared: &Shared, key: &CancelKey) {
+    let metrics = &shared.metrics.process;
+    let Some(entry) = shared.clients.find(key) else {
+        metrics.cancels_ignored.add(1);
+        return;
+    };
+    if let Some(lease) = entry.lease() {
+        match lease.cancel.cancel(Instant::now() + CANCEL_TIMEOUT).await {
+            Ok(_) => metrics.cancels_forwarded.add(1),
+            Err(error) => tracing::debug!(%error, "cancel request failed"),
+        }
+    } else if entry.state() == ClientState::Waiting {
+        entry.interrupt(Interrupt { cancel: true, ..Interrupt::default() });
+        metrics.cancels_forwarded.add(1);
+    } else {
+        metrics.cancels_ignored.add(1);
+    }
+}
+
+async fn turn_away(shared: &Shared, mut door: Door, turned: Turned) {
+    match turned {
+        Turned::Io(error) => tracing::debug!(%error, "connection broke before login"),
+        Turned::Left => return,
+        // What it is told is in the output already.
+        Turned::Refusal(refusal) => {
+            if let Refusal::Scram { .. } | Refusal::Rejected(_) = refusal {
+                shared.metrics.process.auth_failures.add(1);
+            }
+            tracing::info!(address = ?door.address, error = %refusal, "client turned away");
+        }
+        Turned::Report(report) => {
+            if report.code == SqlState::TOO_MANY_CONNECTIONS {
+                shared.metrics.process.limit_rejections.add(1);
+            }
+            tracing::info!(address = ?door.address, error = %report, "client turned away");
+            encode::error_response(&mut door.outbound, &report);
+        }
+        Turned::Verbatim(body) => {
+            encode::raw(&mut door.outbound, causeway_protocol::backend::tag::ERROR_RESPONSE, &body);
+        }
+    }
+    let last = timeout_at(Instant::now() + std::time::Duration::from_secs(1), door.flush()).await;
+    if !matches!(last, Ok(Ok(()))) {
+        tracing::debug!("client did not read why it was turned away");
+    }
+}
+
+/// Why nobody new is let in at the moment.
+pub(crate) fn closed_door(shared: &Shared) -> Option<ErrorReport> {
+    if shared.draining.load(Ordering::Acquire) {
+        return Some(ErrorReport::fatal(SqlState::CANNOT_CONNECT_NOW, "Causeway is shutting down"));
+    }
+    let limit = shared.snapshot.load().defaults.max_clients;
+    (shared.clients.len() >= limit).then(|| {
+        ErrorReport::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
+            .with_detail(format!("limits.max_clients is {limit}."))
+    })
+}
+
+fn too_slow() -> ErrorReport {
+    ErrorReport::fatal(SqlState::QUERY_CANCELED, "canceling authentication due to timeout")
+        .with_hint("timeouts.login_timeout is how long a login may take.")
+}
+
+// === impl Door ===
+
+impl Door {
+    /// Sends everything there is to send.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        while !self.outbound.is_empty() {
+            let written = poll_fn(|cx| self.stream.poll_drain(cx, &self.outbound)).await?;
+            self.outbound.drain(..written);
+        }
+        Ok(())
+    }
+
+    /// Reads once; zero bytes are the end of the stream.
+    pub(crate) async fn fill(&mut self) -> io::Result<usize> {
+        poll_fn(|cx| self.stream.poll_fill(cx, &mut self.inbound)).await
+    }
+}

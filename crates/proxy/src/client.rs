@@ -1,0 +1,305 @@
+//! One client's task: what it asks for is gathered, run and answered, one unit after the other.
+
+use std::io;
+use std::sync::Arc;
+
+use causeway_pool::CloseReason;
+use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::buffer::Buffer;
+use causeway_protocol::encode;
+use causeway_protocol::report::{ErrorReport, Severity};
+use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::{NodeId, PinReason, Reason, Role};
+use tokio::time::Instant;
+
+use crate::Shared;
+use crate::config::PoolMode;
+use crate::home::Home;
+use crate::lease::{Denied, Held, Memory};
+use crate::metrics::DecisionTarget;
+use crate::registry::{ClientState, Registration};
+use crate::relay::{Event, Relayed};
+use crate::session::settings::SessionSettings;
+use crate::session::{Admitted, Lookups, Session};
+use crate::socket::{self, ClientStream};
+
+/// A client that has logged in.
+pub(crate) struct Client {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stream: ClientStream,
+    pub(crate) inbound: Buffer,
+    /// What the client is still to be sent.
+    pub(crate) to_client: Buffer,
+    /// What the session machine has for the client, and may still take back.
+    pub(crate) answer: Vec<u8>,
+    /// What the server is still to be sent.
+    pub(crate) to_server: Vec<u8>,
+    pub(crate) session: Session,
+    pub(crate) home: Home,
+    pub(crate) entry: Registration,
+    pub(crate) held: Option<Held>,
+    pub(crate) memory: Memory,
+    /// The pin that others know of.
+    pinned: Option<PinReason>,
+    /// When the running unit was sent.
+    pub(crate) started: Instant,
+}
+
+/// How a session ends, or a unit is cut short.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client said goodbye.
+    Terminated,
+    /// The client is gone.
+    ClientLeft,
+    /// The client's socket broke.
+    ClientIo(io::Error),
+    /// The client is told this, and cut off.
+    Report(ErrorReport),
+    /// The client has been told, by the server.
+    Told,
+    /// The wait for a server connection was cancelled: the session goes on.
+    Cancelled,
+}
+
+// === impl End ===
+
+impl End {
+    pub(crate) fn killed() -> Self {
+        Self::Report(ErrorReport::fatal(
+            SqlState::ADMIN_SHUTDOWN,
+            "terminating connection due to administrator command",
+        ))
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// A session for a client that has been let in.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        (stream, inbound): (ClientStream, Buffer),
+        home: Home,
+        entry: Registration,
+        settings: SessionSettings,
+    ) -> Self {
+        Self {
+            session: Session::new(home.mode, settings),
+            shared,
+            stream,
+            inbound,
+            to_client: Buffer::default(),
+            answer: Vec::new(),
+            to_server: Vec::new(),
+            home,
+            entry,
+            held: None,
+            memory: Memory::default(),
+            pinned: None,
+            started: Instant::now(),
+        }
+    }
+
+    /// Serves the client until it leaves or is cut off.
+    pub(crate) async fn run(mut self) {
+        std::future::poll_fn(|cx| {
+            self.entry.wake_by(cx.waker());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        let end = loop {
+            if let Err(end) = self.next().await {
+                break end;
+            }
+        };
+        self.leave(end).await;
+    }
+
+    /// One step: waits for input, answers on the spot, or runs a unit.
+    async fn next(&mut self) -> Result<(), End> {
+        let catalogue = self.home.catalogue();
+        let lookups = Lookups {
+            classifier: &self.shared.classifier,
+            registry: &self.shared.registry,
+            catalogue: catalogue.as_deref(),
+        };
+        let admitted = self.session.admit(self.inbound.filled(), &lookups, &mut self.answer);
+        match admitted.map_err(End::Report)? {
+            Admitted::NeedMore => self.idle().await,
+            Admitted::Local(consumed) => {
+                self.inbound.consume(consumed);
+                self.show_answer();
+                self.home.metrics.decided(DecisionTarget::Local, Reason::Local);
+                Ok(())
+            }
+            Admitted::Ready => self.run_unit().await,
+            Admitted::Terminate => Err(End::Terminated),
+        }
+    }
+
+    /// Nothing is running: waits for the client to want something, and passes on what the server sends unasked.
+    async fn idle(&mut self) -> Result<(), End> {
+        socket::give_back(&mut self.inbound);
+        if self.held.is_none() && self.entry.interrupts().drain {
+            return Err(End::killed());
+        }
+        self.entry.enter(self.resting_state());
+        match self.event(true).await? {
+            Event::Client => {
+                self.entry.enter(ClientState::Active);
+                Ok(())
+            }
+            Event::Server => self.unasked(),
+            Event::ServerClosed => self.server_lost().map(|_| ()),
+            Event::Interrupted => self.interrupted(),
+        }
+    }
+
+    fn resting_state(&self) -> ClientState {
+        if self.session.status() != TransactionStatus::Idle {
+            ClientState::InTransaction
+        } else if self.held.is_some() {
+            ClientState::Pinned
+        } else {
+            ClientState::Idle
+        }
+    }
+
+    fn interrupted(&mut self) -> Result<(), End> {
+        let interrupts = self.entry.interrupts();
+        self.entry.clear_cancel();
+        let free = self.session.status() == TransactionStatus::Idle;
+        if interrupts.kill || interrupts.drain && free { Err(End::killed()) } else { Ok(()) }
+    }
+
+    /// Runs the gathered unit, again elsewhere if need be, and takes in what it has changed.
+    async fn run_unit(&mut self) -> Result<(), End> {
+        let mut excluded = Vec::new();
+        loop {
+            if self.held.is_none() {
+                match self.acquire(&mut excluded).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(denied)) => return self.deny(denied),
+                    Err(End::Cancelled) => return self.deny(Denied::Report(cancelled())),
+                    Err(end) => return Err(end),
+                }
+            } else {
+                let pinned = self.session.status() == TransactionStatus::Idle;
+                let reason = if pinned { Reason::Pinned } else { Reason::InTransaction };
+                let replica = self.held.as_ref().is_some_and(|held| held.role == Role::Replica);
+                let target = if replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
+                self.home.metrics.decided(target, reason);
+            }
+            match self.relay().await? {
+                Relayed::Done => return self.finish(),
+                Relayed::Retry { reusable } => self.give_up_attempt(reusable, &mut excluded),
+            }
+        }
+    }
+
+    /// A replica could not serve the unit, and the client has seen nothing of the attempt.
+    fn give_up_attempt(&mut self, reusable: bool, excluded: &mut Vec<NodeId>) {
+        if let Some(held) = &self.held {
+            excluded.push(held.id);
+            held.pool.load.ended(None);
+        }
+        self.home.metrics.retries.add(1);
+        self.answer.clear();
+        self.to_server.clear();
+        self.session.retry();
+        if reusable { self.checkin() } else { self.discard(CloseReason::UnknownState) }
+    }
+
+    /// The unit has been answered.
+    fn finish(&mut self) -> Result<(), End> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        let ended = self.session.finish(&mut held.lease.books);
+        let now = Instant::now();
+        let metrics = held.pool.metrics(held.role);
+        let latency = now - self.started;
+        metrics.query_duration.record(latency);
+        held.pool.load.ended(Some(latency));
+        if ended.transaction {
+            metrics.transactions.add(1);
+            held.lease.count_transaction();
+        }
+        if ended.wrote {
+            self.memory.wrote(now);
+        }
+        if ended.defined {
+            self.home.control.definition_seen(&self.home.database);
+        }
+        if let Some(reason) = ended.pinned {
+            self.home.metrics.pinned(reason);
+        }
+        if self.pinned != self.session.pin() {
+            self.pinned = self.session.pin();
+            self.entry.pin(self.pinned);
+        }
+        self.show_answer();
+        if ended.checkin {
+            self.checkin();
+        }
+        if self.home.mode == PoolMode::Statement && !ended.transaction {
+            return Err(End::Report(ErrorReport::fatal(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "transaction blocks are not allowed in statement pooling mode",
+            )));
+        }
+        Ok(())
+    }
+
+    /// No server connection is to be had for the unit.
+    fn deny(&mut self, denied: Denied) -> Result<(), End> {
+        match denied {
+            Denied::Verbatim(body) => {
+                encode::raw(&mut self.answer, causeway_protocol::backend::tag::ERROR_RESPONSE, &body);
+                self.show_answer();
+                Err(End::Told)
+            }
+            // A transaction that has begun for the client cannot be taken back.
+            Denied::Report(report) if self.session.holds_begin() => Err(End::Report(report)),
+            Denied::Report(report) => {
+                let consumed = self.session.refuse(&report, self.inbound.len(), &mut self.answer);
+                self.inbound.consume(consumed);
+                self.show_answer();
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes what the session machine has for the client final.
+    pub(crate) fn show_answer(&mut self) {
+        if !self.answer.is_empty() {
+            self.to_client.extend(&self.answer);
+            self.answer.clear();
+        }
+    }
+
+    /// The session is over: the server connection is let go of, and the client told why.
+    async fn leave(mut self, end: End) {
+        let reason = match &end {
+            End::Terminated | End::ClientLeft | End::ClientIo(_) | End::Cancelled => CloseReason::ClientGone,
+            End::Report(_) => CloseReason::UnknownState,
+            End::Told => CloseReason::ServerFatal,
+        };
+        self.discard(reason);
+        if let End::Report(report) = &end {
+            let report = report.clone().with_severity(Severity::Fatal);
+            encode::error_response(&mut self.answer, &report);
+            self.show_answer();
+        }
+        if let End::ClientIo(error) = &end {
+            tracing::debug!(client = self.entry.key.process_id, %error, "client connection broke");
+        }
+        if matches!(end, End::Report(_) | End::Told) {
+            self.flush_last().await;
+        }
+        self.shared.metrics.process.disconnects.add(1);
+    }
+}
+
+fn cancelled() -> ErrorReport {
+    ErrorReport::error(SqlState::QUERY_CANCELED, "canceling statement due to user request")
+}

@@ -1,0 +1,235 @@
+//! The configuration that the data plane runs on: parsed and checked elsewhere, swapped as a whole.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_pool::{Address, Keepalive};
+use causeway_protocol::scram::Verifier;
+use causeway_routing::Level;
+use secrecy::SecretString;
+
+use crate::control::ControlPlane;
+
+/// When a server connection goes back to its pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolMode {
+    /// When the transaction ends, unless the session is pinned.
+    #[default]
+    Transaction,
+    /// When the client leaves.
+    Session,
+    /// After each statement; transaction blocks are refused.
+    Statement,
+}
+
+/// How a client proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthMethod {
+    /// It need not.
+    Trust,
+    /// SCRAM-SHA-256 against the user's verifier.
+    ScramSha256,
+    /// It is turned away.
+    Reject,
+}
+
+/// An address with a prefix length; `None` matches clients of Unix sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// The network's address.
+    pub address: IpAddr,
+    /// How many leading bits must be equal.
+    pub prefix: u8,
+}
+
+/// One rule of `auth.rules`; the first that matches decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthRule {
+    /// From where; `None` means Unix sockets.
+    pub network: Option<Network>,
+    /// To which database; `None` means any.
+    pub database: Option<Box<str>>,
+    /// As which user; `None` means any.
+    pub user: Option<Box<str>>,
+    /// How.
+    pub method: AuthMethod,
+}
+
+/// What a database or a user may say differently from the defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `pool.mode`.
+    pub pool_mode: Option<PoolMode>,
+    /// `pool.size`: server connections for each node, database and user.
+    pub pool_size: Option<usize>,
+    /// `pool.checkout_timeout`.
+    pub checkout_timeout: Option<Duration>,
+    /// `consistency.default`.
+    pub level: Option<Level>,
+}
+
+/// What holds where neither database nor user says otherwise.
+#[derive(Clone, Debug)]
+pub struct Defaults {
+    /// `pool.mode`.
+    pub pool_mode: PoolMode,
+    /// `pool.size`.
+    pub pool_size: usize,
+    /// `pool.max_waiters`: clients queued for each pool.
+    pub max_waiters: usize,
+    /// `pool.checkout_timeout`.
+    pub checkout_timeout: Duration,
+    /// `pool.connect_timeout`.
+    pub connect_timeout: Duration,
+    /// `pool.idle_timeout`; zero means never.
+    pub idle_timeout: Duration,
+    /// `pool.lifetime`; zero means never.
+    pub lifetime: Duration,
+    /// `pool.keepalive`.
+    pub keepalive: Keepalive,
+    /// `consistency.default`.
+    pub level: Level,
+    /// `primary_wait`: how long a statement for the primary waits while there is none.
+    pub primary_wait: Duration,
+    /// `login_timeout`: from accept to ReadyForQuery.
+    pub login_timeout: Duration,
+    /// `login_cache`: how long an accepted login answers later ones of the same database, user and parameters.
+    pub login_cache: Duration,
+    /// `max_clients`.
+    pub max_clients: usize,
+    /// `max_prepared_statements`: server-side statements for each server connection.
+    pub max_prepared_statements: usize,
+}
+
+/// A node as the data plane reaches it; its position is its [`causeway_routing::NodeId`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEndpoint {
+    /// The configured name.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: Address,
+}
+
+/// One cluster: its nodes and who knows the truth about them.
+#[derive(Clone)]
+pub struct ClusterConfig {
+    /// The configured name.
+    pub name: Arc<str>,
+    /// In the order of [`causeway_routing::View::nodes`].
+    pub nodes: Vec<NodeEndpoint>,
+    /// Who knows their roles and positions.
+    pub control: Arc<dyn ControlPlane>,
+}
+
+/// An entry of `databases`.
+#[derive(Clone, Debug)]
+pub struct DatabaseConfig {
+    /// The position in [`Snapshot::clusters`].
+    pub cluster: usize,
+    /// What it says differently from the defaults.
+    pub overrides: Overrides,
+}
+
+/// An entry of `users`.
+#[derive(Clone, Debug, Default)]
+pub struct UserConfig {
+    /// What a client's SCRAM proof is checked against.
+    pub verifier: Option<Arc<Verifier>>,
+    /// The password for logging in at the servers.
+    pub password: Option<SecretString>,
+    /// What it says differently from its database.
+    pub overrides: Overrides,
+}
+
+/// One configuration, whole. A transaction sees one snapshot from its begin to its end.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// Counts reloads.
+    pub generation: u64,
+    /// The clusters.
+    pub clusters: Vec<ClusterConfig>,
+    /// By name.
+    pub databases: HashMap<Box<str>, DatabaseConfig>,
+    /// The entry `"*"`, for every other name.
+    pub any_database: Option<DatabaseConfig>,
+    /// By name.
+    pub users: HashMap<Box<str>, UserConfig>,
+    /// In order.
+    pub auth_rules: Vec<AuthRule>,
+    /// What holds otherwise.
+    pub defaults: Defaults,
+}
+
+// === impl PoolMode ===
+
+impl PoolMode {
+    /// The word used in YAML and by SHOW POOLS.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transaction => "transaction",
+            Self::Session => "session",
+            Self::Statement => "statement",
+        }
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    /// Whether `address` lies in this network; an IPv4 client of a dual-stack socket counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        fn same(a: u128, b: u128, bits: u8, width: u8) -> bool {
+            let ignored = u32::from(width.saturating_sub(bits));
+            a.checked_shr(ignored).unwrap_or(0) == b.checked_shr(ignored).unwrap_or(0)
+        }
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                same(u32::from(a).into(), u32::from(b).into(), self.prefix, 32)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.into(), b.into(), self.prefix, 128),
+            _ => false,
+        }
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// The entry that serves `database`.
+    pub fn database(&self, database: &str) -> Option<&DatabaseConfig> {
+        self.databases.get(database).or(self.any_database.as_ref())
+    }
+
+    /// How a client from `address` (`None`: a Unix socket) may log in; no matching rule means SCRAM.
+    pub fn auth_method(&self, address: Option<IpAddr>, database: &str, user: &str) -> AuthMethod {
+        let matches = |rule: &&AuthRule| {
+            let from = match (&rule.network, address) {
+                (Some(network), Some(address)) => network.contains(address),
+                (None, None) => true,
+                _ => false,
+            };
+            from && rule.database.as_deref().is_none_or(|name| name == database)
+                && rule.user.as_deref().is_none_or(|name| name == user)
+        };
+        self.auth_rules.iter().find(matches).map_or(AuthMethod::ScramSha256, |rule| rule.method)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks() {
+        let net = |text: &str, prefix| Network { address: text.parse().unwrap(), prefix };
+        assert!(net("127.0.0.0", 8).contains("127.1.2.3".parse().unwrap()));
+        assert!(!net("127.0.0.0", 8).contains("128.0.0.1".parse().unwrap()));
+        assert!(net("0.0.0.0", 0).contains("8.8.8.8".parse().unwrap()));
+        assert!(!net("0.0.0.0", 0).contains("::1".parse().unwrap()));
+        assert!(net("10.1.2.3", 32).contains("::ffff:10.1.2.3".parse().unwrap()));
+        assert!(net("fd00::", 8).contains("fd12::1".parse().unwrap()));
+        assert!(net("::", 0).contains("fe80::1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,100 @@
+//! Where one session's statements may go: its part of the configuration, and its pools.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_routing::catalogue::Catalogue;
+use causeway_routing::{Level, Load, NodeId};
+
+use crate::Shared;
+use crate::config::{PoolMode, Snapshot};
+use crate::control::ControlPlane;
+use crate::metrics::DatabaseMetrics;
+use crate::pools::{NodeLoad, NodePool, PoolPolicy};
+
+/// One database and user under one configuration.
+pub(crate) struct Home {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) control: Arc<dyn ControlPlane>,
+    pub(crate) database: Arc<str>,
+    pub(crate) user: Arc<str>,
+    pub(crate) level: Level,
+    pub(crate) mode: PoolMode,
+    pub(crate) checkout_timeout: Duration,
+    pub(crate) metrics: Arc<DatabaseMetrics>,
+    cluster: usize,
+    policy: PoolPolicy,
+    pools: Vec<Option<Arc<NodePool>>>,
+    loads: Vec<Arc<NodeLoad>>,
+    /// Filled anew for each decision.
+    load_values: Vec<Load>,
+}
+
+// === impl Home ===
+
+impl Home {
+    /// The home of this user in this database; `None` when no such database is configured.
+    pub(crate) fn find(shared: &Shared, database: &Arc<str>, user: &Arc<str>) -> Option<Self> {
+        let snapshot = shared.snapshot.load_full();
+        let entry = snapshot.database(database)?;
+        let of_user = snapshot.users.get(&**user);
+        let defaults = &snapshot.defaults;
+        let overrides = &entry.overrides;
+        let user_overrides = of_user.map(|user| &user.overrides);
+        let mode = user_overrides.and_then(|o| o.pool_mode).or(overrides.pool_mode).unwrap_or(defaults.pool_mode);
+        let size = user_overrides.and_then(|o| o.pool_size).or(overrides.pool_size).unwrap_or(defaults.pool_size);
+        let level = user_overrides.and_then(|o| o.level).or(overrides.level).unwrap_or(defaults.level);
+        let checkout_timeout = user_overrides
+            .and_then(|o| o.checkout_timeout)
+            .or(overrides.checkout_timeout)
+            .unwrap_or(defaults.checkout_timeout);
+        let cluster = snapshot.clusters.get(entry.cluster)?;
+        Some(Self {
+            control: Arc::clone(&cluster.control),
+            database: Arc::clone(database),
+            user: Arc::clone(user),
+            level,
+            mode,
+            checkout_timeout,
+            metrics: shared.metrics.database(database),
+            cluster: entry.cluster,
+            policy: PoolPolicy { mode, size, password: of_user.and_then(|user| user.password.clone()) },
+            pools: vec![None; cluster.nodes.len()],
+            loads: cluster.nodes.iter().map(|node| shared.pools.load(&cluster.name, &node.name)).collect(),
+            load_values: Vec::with_capacity(cluster.nodes.len()),
+            snapshot,
+        })
+    }
+
+    /// Whether a newer configuration is in force.
+    pub(crate) fn is_outdated(&self, shared: &Shared) -> bool {
+        shared.snapshot.load().generation != self.snapshot.generation
+    }
+
+    /// The pool of one node.
+    pub(crate) fn pool(&mut self, shared: &Shared, id: NodeId) -> Option<Arc<NodePool>> {
+        let known = self.pools.get_mut(usize::from(id.0))?;
+        if known.is_none() {
+            *known = shared.pools.pool(
+                &self.snapshot,
+                (self.cluster, id),
+                (&self.database, &self.user),
+                &self.policy,
+                &shared.metrics,
+            );
+        }
+        known.clone()
+    }
+
+    /// How busy each node is now.
+    pub(crate) fn loads(&mut self) -> &[Load] {
+        self.load_values.clear();
+        self.load_values.extend(self.loads.iter().map(|load| load.load()));
+        &self.load_values
+    }
+
+    /// What is known of the database's objects.
+    pub(crate) fn catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.control.catalogue(&self.database)
+    }
+}

@@ -1,0 +1,343 @@
+//! From a unit's demand to a server connection: routing, checkout, and what happens when there is none.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::resolve::Verdict;
+use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
+use causeway_routing::{Fence, Level, NodeId, Reason, Role};
+use tokio::time::Instant;
+
+use crate::client::{Client, End};
+use crate::config::PoolMode;
+use crate::home::Home;
+use crate::metrics::DecisionTarget;
+use crate::pools::NodePool;
+use crate::registry::{ClientState, LeaseMark};
+use crate::session::Demand;
+use crate::socket::Socket;
+
+/// A server connection in this session's hands.
+pub(crate) struct Held {
+    pub(crate) lease: Lease,
+    pub(crate) pool: Arc<NodePool>,
+    pub(crate) id: NodeId,
+    pub(crate) role: Role,
+}
+
+/// Why a unit gets no server connection. The session goes on, unless the server's own FATAL says otherwise.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// In Causeway's words.
+    Report(ErrorReport),
+    /// In the server's: the body of its `ErrorResponse`.
+    Verbatim(Arc<[u8]>),
+}
+
+/// What a session's reads must see.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// When something that was not proven to be a read was last acknowledged.
+    last_write: Option<Instant>,
+    /// A fence that covers it.
+    fence: Option<Fence>,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Something that was not proven to be a read has been acknowledged, or may have happened.
+    pub(crate) fn wrote(&mut self, now: Instant) {
+        *self = Self { last_write: Some(now), fence: None };
+    }
+
+    /// What a read must see at `level`.
+    fn requirement(&mut self, level: Level, home: &Home) -> Requirement {
+        let Some(last_write) = self.last_write.filter(|_| level == Level::Session) else {
+            return Requirement::None;
+        };
+        if self.fence.is_none() {
+            self.fence = home.control.fence_since(last_write);
+        }
+        match self.fence {
+            Some(fence) => Requirement::Fence(fence),
+            None => Requirement::Unknown,
+        }
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Finds a server connection for the gathered unit.
+    pub(crate) async fn acquire(&mut self, excluded: &mut Vec<NodeId>) -> Result<Result<(), Denied>, End> {
+        if self.home.is_outdated(&self.shared) && !self.move_home() {
+            let message = format!("database \"{}\" is no longer configured", self.home.database);
+            return Err(End::Report(ErrorReport::fatal(SqlState::INVALID_CATALOG_NAME, message)));
+        }
+        let now = Instant::now();
+        let deadline = now + self.home.checkout_timeout;
+        let primary_deadline = now + self.home.snapshot.defaults.primary_wait;
+        loop {
+            let decision = self.route(excluded);
+            let (id, role) = match decision.target {
+                Target::Replica(id) => (id, Role::Replica),
+                Target::Primary(Some(id)) => (id, Role::Primary),
+                Target::Primary(None) | Target::Local => {
+                    if self.wait_for_change(primary_deadline).await? {
+                        continue;
+                    }
+                    return Ok(Err(Denied::Report(no_primary(self.home.snapshot.defaults.primary_wait))));
+                }
+            };
+            let Some(pool) = self.home.pool(&self.shared, id) else { continue };
+            match self.checkout(&pool, role, deadline).await? {
+                Ok(lease) if role == Role::Replica && !self.proves_position(&lease, id) => {
+                    // Opened after the observation was asked for: it may be a server that has restarted.
+                    lease.checkin();
+                    self.home.control.need_fence();
+                    excluded.push(id);
+                }
+                Ok(lease) => {
+                    let target =
+                        if role == Role::Replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
+                    self.home.metrics.decided(target, decision.reason);
+                    self.hold(Held { lease, pool, id, role });
+                    return Ok(Ok(()));
+                }
+                Err(error) => {
+                    if let Some(denied) = self.refused(error, &pool, role, excluded) {
+                        return Ok(Err(denied));
+                    }
+                    if role == Role::Primary && !self.wait_for_change(primary_deadline).await? {
+                        let wait = self.home.snapshot.defaults.primary_wait;
+                        return Ok(Err(Denied::Report(no_primary(wait))));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the gathered unit goes.
+    fn route(&mut self, excluded: &[NodeId]) -> Decision {
+        let demand = self.session.demand();
+        let view = self.home.control.view();
+        if self.home.mode == PoolMode::Session {
+            return Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
+        }
+        let level = self.home.level;
+        let requirement = if demand.replica {
+            self.memory.requirement(level, &self.home)
+        } else {
+            Requirement::None
+        };
+        let request = Request {
+            verdict: verdict(demand),
+            level,
+            requirement,
+            serializable: self.session.settings.serializable(),
+            excluded,
+        };
+        let decision = Router.route(&request, &view, self.home.loads(), rand::random());
+        if decision.reason == Reason::SessionFence {
+            self.home.control.need_fence();
+        }
+        decision
+    }
+
+    /// Whether what is known of a replica's position holds for this connection to it; only asked where it matters.
+    fn proves_position(&self, lease: &Lease, id: NodeId) -> bool {
+        if self.memory.last_write.is_none() || self.home.level != Level::Session {
+            return true;
+        }
+        self.home.control.observation_requested(id).is_some_and(|requested| lease.opened_at() < requested)
+    }
+
+    /// Takes a connection from a pool, waiting for one if need be.
+    async fn checkout(
+        &mut self,
+        pool: &Arc<NodePool>,
+        role: Role,
+        deadline: Instant,
+    ) -> Result<Result<Lease, CheckoutError>, End> {
+        let metrics = pool.metrics(role);
+        metrics.checkouts.add(1);
+        if let Some(lease) = pool.pool.try_checkout() {
+            metrics.checkout_wait.record(std::time::Duration::ZERO);
+            return Ok(Ok(lease));
+        }
+        let asked = Instant::now();
+        self.entry.clear_cancel();
+        self.entry.enter(ClientState::Waiting);
+        let lease = self.wait(pool.pool.checkout(deadline)).await;
+        self.entry.enter(ClientState::Active);
+        metrics.checkout_wait.record(asked.elapsed());
+        let lease = lease?;
+        if let Err(CheckoutError::Timeout { .. }) = lease {
+            metrics.checkout_timeouts.add(1);
+        }
+        Ok(lease)
+    }
+
+    /// What a failed checkout means: `None` if another node, or a later attempt, may serve.
+    fn refused(
+        &mut self,
+        error: CheckoutError,
+        pool: &NodePool,
+        role: Role,
+        excluded: &mut Vec<NodeId>,
+    ) -> Option<Denied> {
+        let error = match error {
+            CheckoutError::Timeout { waited } => return Some(Denied::Report(pool_timeout(pool, waited))),
+            CheckoutError::QueueFull { waiters } => return Some(Denied::Report(queue_full(pool, waiters))),
+            // Reconfigured away under us: the next decision finds another.
+            CheckoutError::Closed => {
+                excluded.push(pool.id);
+                return None;
+            }
+            CheckoutError::Connect(error) => error,
+        };
+        if role == Role::Replica {
+            // A login that a replica refuses may only not have been replayed there; the primary has the last word.
+            tracing::debug!(node = %pool.key.node, %error, "no connection to a replica");
+            self.home.control.node_failed(pool.id);
+            excluded.push(pool.id);
+            return None;
+        }
+        match error {
+            ConnectError::Refused(body) if !is_starting(&body) => Some(Denied::Verbatim(body)),
+            ConnectError::Handshake(_) | ConnectError::Verification(_) => {
+                Some(Denied::Report(unreachable(pool, &error)))
+            }
+            _ => {
+                self.home.control.node_failed(pool.id);
+                None
+            }
+        }
+    }
+
+    /// Waits until something about the nodes has changed; false if that did not happen in time.
+    async fn wait_for_change(&mut self, deadline: Instant) -> Result<bool, End> {
+        let mut changes = self.home.control.changes();
+        changes.mark_unchanged();
+        // Not every failure shows as a change of state: look again now and then.
+        let pause = deadline.min(Instant::now() + std::time::Duration::from_millis(100));
+        self.entry.enter(ClientState::Waiting);
+        let waited = self.wait(tokio::time::timeout_at(pause, async move { changes.changed().await.is_ok() })).await;
+        self.entry.enter(ClientState::Active);
+        waited?.ok();
+        Ok(Instant::now() < deadline)
+    }
+
+    /// Waits for something other than bytes, and for the client's leaving.
+    async fn wait<F: Future>(&mut self, future: F) -> Result<F::Output, End> {
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            let interrupts = self.entry.interrupts();
+            if interrupts.kill {
+                return Poll::Ready(Err(End::killed()));
+            }
+            if interrupts.cancel {
+                self.entry.clear_cancel();
+                return Poll::Ready(Err(End::Cancelled));
+            }
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            self.poll_client_gone(cx)
+        })
+        .await
+    }
+
+    fn poll_client_gone<T>(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Result<T, End>> {
+        // What it sends meanwhile waits in the buffer, and beyond that in the socket.
+        while self.inbound.len() < crate::socket::BUFFER_LEN {
+            match self.stream.poll_fill(cx, &mut self.inbound) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(End::ClientLeft)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(End::ClientIo(error))),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Pending
+    }
+
+    fn hold(&mut self, held: Held) {
+        let mark = LeaseMark { node: Arc::clone(&held.pool.key.node), cancel: held.lease.cancel_handle() };
+        self.entry.lend(Some(mark));
+        self.held = Some(held);
+    }
+
+    /// Gives the server connection back: its session is in the state that its books say.
+    pub(crate) fn checkin(&mut self) {
+        self.entry.lend(None);
+        if let Some(mut held) = self.held.take() {
+            crate::socket::give_back(&mut held.lease.inbound);
+            held.lease.checkin();
+        }
+    }
+
+    /// Closes the server connection: its session cannot be given to anyone else.
+    pub(crate) fn discard(&mut self, reason: CloseReason) {
+        self.entry.lend(None);
+        if let Some(held) = self.held.take() {
+            held.lease.discard(reason);
+        }
+    }
+
+    /// Goes over to the configuration now in force; false if that no longer has this database.
+    fn move_home(&mut self) -> bool {
+        let found = Home::find(&self.shared, &self.home.database, &self.home.user);
+        let kept = found.is_some();
+        if let Some(home) = found {
+            self.home = home;
+        }
+        kept
+    }
+}
+
+fn verdict(demand: Demand) -> Verdict {
+    let kind = if demand.replica { causeway_routing::Kind::Read } else { demand.kind };
+    Verdict { kind, reason: demand.reason }
+}
+
+fn is_starting(body: &[u8]) -> bool {
+    let code = causeway_protocol::backend::error_fields(body).map(|fields| fields.code());
+    code.is_ok_and(|code| code == SqlState::CANNOT_CONNECT_NOW)
+}
+
+fn no_primary(waited: std::time::Duration) -> ErrorReport {
+    ErrorReport::error(SqlState::CANNOT_CONNECT_NOW, "no primary is available")
+        .with_detail(format!("None was found within primary_wait ({} ms).", waited.as_millis()))
+        .with_hint("SHOW NODES on the console tells what is known of each node.")
+}
+
+fn pool_timeout(pool: &NodePool, waited: std::time::Duration) -> ErrorReport {
+    ErrorReport::error(SqlState::TOO_MANY_CONNECTIONS, "no server connection became free in time")
+        .with_detail(format!(
+            "Waited {} ms (pool.checkout_timeout) for one of {} connections to node \"{}\".",
+            waited.as_millis(),
+            pool.pool.status().size,
+            pool.key.node
+        ))
+        .with_hint("Raise pool.size, or end transactions sooner.")
+}
+
+fn queue_full(pool: &NodePool, waiters: usize) -> ErrorReport {
+    ErrorReport::error(SqlState::TOO_MANY_CONNECTIONS, "too many clients wait for a server connection")
+        .with_detail(format!("{waiters} (pool.max_waiters) wait for node \"{}\".", pool.key.node))
+        .with_hint("Raise pool.size, or end transactions sooner.")
+}
+
+fn unreachable(pool: &NodePool, error: &ConnectError) -> ErrorReport {
+    ErrorReport::error(
+        SqlState::CANNOT_CONNECT,
+        format!("could not log in at node \"{}\"", pool.key.node),
+    )
+    .with_detail(error.to_string())
+}

@@ -1,0 +1,64 @@
+//! Accepting clients.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::Proxy;
+use crate::accept;
+use crate::console::Console;
+use crate::socket::ClientStream;
+
+/// How long to wait after a failed accept, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where clients come in.
+#[derive(Debug)]
+pub enum Listener {
+    /// By TCP.
+    Tcp(TcpListener),
+    /// By a Unix socket.
+    Unix(UnixListener),
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Accepts clients and gives each a task of its own, until the future is dropped; sessions go on after that.
+    pub async fn serve(&self, listener: Listener, console: Arc<dyn Console>) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    let shared = Arc::clone(&self.shared);
+                    tokio::spawn(accept::serve(shared, stream, address, Arc::clone(&console)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a client");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<(ClientStream, Option<SocketAddr>)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                Ok((ClientStream::Tcp(stream), Some(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((ClientStream::Unix(stream), None))
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The greeting: what a client is told at login is the primary's truth.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
+use causeway_protocol::backend::{self, TransactionStatus, tag};
+use causeway_protocol::encode;
+use causeway_protocol::frame;
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::sqlstate::SqlState;
+use causeway_protocol::startup::Startup;
+use tokio::time::Instant;
+
+use crate::Shared;
+use crate::accept::{Door, Turned, closed_door};
+use crate::client::Client;
+use crate::home::Home;
+use crate::registry::{Introduction, Registration};
+use crate::session::settings::{SessionSettings, transition};
+use crate::socket::{self, Socket};
+
+/// The most logins that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// A message longer than this is not expected in answer to settings.
+const MAX_ANSWER: usize = 1024 * 1024;
+
+/// Logins that the primary has accepted lately, and what it reported.
+#[derive(Debug, Default)]
+pub(crate) struct LoginCache {
+    logins: Mutex<HashMap<LoginKey, Remembered>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LoginKey {
+    database: Arc<str>,
+    user: Arc<str>,
+    settings: Vec<(Box<str>, Box<str>)>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    at: Instant,
+    parameters: Parameters,
+}
+
+type Parameters = Arc<[(Box<str>, Box<[u8]>)]>;
+
+/// A client that may begin.
+pub(crate) struct LoggedIn {
+    home: Home,
+    entry: Registration,
+    settings: SessionSettings,
+    parameters: Parameters,
+}
+
+// === impl LoginCache ===
+
+impl LoginCache {
+    /// Forgets every login.
+    pub(crate) fn clear(&self) {
+        self.logins.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<Parameters> {
+        let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = logins.get(key).filter(|remembered| remembered.at.elapsed() < lifetime)?;
+        Some(Arc::clone(&remembered.parameters))
+    }
+
+    fn remember(&self, key: LoginKey, parameters: &Parameters) {
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        if logins.len() >= REMEMBERED {
+            logins.clear();
+        }
+        logins.insert(key, Remembered { at: Instant::now(), parameters: Arc::clone(parameters) });
+    }
+}
+
+/// Lets an authenticated client begin: its database and settings are found good, and it is greeted.
+pub(crate) async fn login(shared: &Arc<Shared>, door: &mut Door, startup: Startup) -> Result<LoggedIn, Turned> {
+    if let Some(report) = closed_door(shared) {
+        return Err(Turned::Report(report));
+    }
+    if startup.replication.is_some() {
+        let report = ErrorReport::fatal(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "replication connections do not pass through Causeway",
+        );
+        return Err(Turned::Report(report.with_hint("Connect to the server itself.")));
+    }
+    let database: Arc<str> = Arc::from(&*startup.database);
+    let user: Arc<str> = Arc::from(&*startup.user);
+    let Some(mut home) = Home::find(shared, &database, &user) else {
+        let message = format!("database \"{database}\" does not exist");
+        return Err(Turned::Report(
+            ErrorReport::fatal(SqlState::INVALID_CATALOG_NAME, message)
+                .with_hint("databases in Causeway's configuration has neither this name nor \"*\"."),
+        ));
+    };
+    let settings =
+        SessionSettings::new(startup.settings.iter().map(|(name, value)| (&**name, &**value)));
+    let application_name = startup.setting("application_name").unwrap_or_default().into();
+    let key = LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
+    let lifetime = home.snapshot.defaults.login_cache;
+    let parameters = match shared.logins.find(&key, lifetime) {
+        Some(parameters) => parameters,
+        None => {
+            let parameters = ask_primary(shared, &mut home, &settings).await?;
+            shared.logins.remember(key, &parameters);
+            parameters
+        }
+    };
+    let who = Introduction { database, user, application_name, address: door.address };
+    let entry = shared.clients.register(who);
+    greet(&mut door.outbound, &parameters, &entry);
+    door.flush().await?;
+    shared.metrics.process.logins.add(1);
+    Ok(LoggedIn { home, entry, settings, parameters })
+}
+
+fn greet(out: &mut Vec<u8>, parameters: &Parameters, entry: &Registration) {
+    for (name, value) in parameters.iter() {
+        // The client's server is the primary, whatever it was when this connection to it was made.
+        let value: &[u8] = if &**name == "in_hot_standby" { b"off" } else { value };
+        encode::parameter_status(out, name.as_bytes(), value);
+    }
+    encode::backend_key_data(out, &entry.key);
+    encode::ready_for_query(out, TransactionStatus::Idle);
+}
+
+/// Has the primary accept the login, and returns what it reports for these settings.
+async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSettings) -> Result<Parameters, Turned> {
+    let deadline = Instant::now() + home.checkout_timeout.max(home.snapshot.defaults.primary_wait);
+    let mut lease = loop {
+        let primary = home.control.view().primary.and_then(|id| home.pool(shared, id));
+        let Some(pool) = primary else {
+            wait_for_primary(home, deadline).await?;
+            continue;
+        };
+        let checkout = match pool.pool.try_checkout() {
+            Some(lease) => Ok(lease),
+            None => pool.pool.checkout(deadline).await,
+        };
+        match checkout {
+            Ok(lease) => break lease,
+            Err(CheckoutError::Connect(ConnectError::Refused(body))) => {
+                let code = backend::error_fields(&body).map(|fields| fields.code());
+                if code.is_ok_and(|code| code != SqlState::CANNOT_CONNECT_NOW) {
+                    return Err(Turned::Verbatim(body));
+                }
+                wait_for_primary(home, deadline).await?;
+            }
+            Err(CheckoutError::Connect(error @ (ConnectError::Handshake(_) | ConnectError::Verification(_)))) => {
+                let message = format!("could not log in at node \"{}\"", pool.key.node);
+                let code = SqlState::CANNOT_CONNECT;
+                return Err(Turned::Report(ErrorReport::fatal(code, message).with_detail(error.to_string())));
+            }
+            Err(CheckoutError::Connect(_)) => {
+                home.control.node_failed(pool.id);
+                wait_for_primary(home, deadline).await?;
+            }
+            Err(error) => {
+                let message = "no server connection became free in time";
+                let report = ErrorReport::fatal(SqlState::TOO_MANY_CONNECTIONS, message);
+                return Err(Turned::Report(report.with_detail(error.to_string())));
+            }
+        }
+    };
+    let wanted = settings.wanted(false);
+    if let Some(sql) = transition(&lease.books.settings, &wanted) {
+        if let Err(turned) = establish(&mut lease, &sql).await {
+            lease.discard(CloseReason::UnknownState);
+            return Err(turned);
+        }
+        lease.books.settings = wanted;
+    }
+    let parameters = lease.parameters().into();
+    socket::give_back(&mut lease.inbound);
+    lease.checkin();
+    Ok(parameters)
+}
+
+async fn wait_for_primary(home: &Home, deadline: Instant) -> Result<(), Turned> {
+    let mut changes = home.control.changes();
+    changes.mark_unchanged();
+    let pause = deadline.min(Instant::now() + Duration::from_millis(100));
+    tokio::time::timeout_at(pause, changes.changed()).await.map(|changed| changed.is_ok()).unwrap_or_default();
+    if Instant::now() < deadline {
+        return Ok(());
+    }
+    Err(Turned::Report(ErrorReport::fatal(SqlState::CANNOT_CONNECT_NOW, "no primary is available")))
+}
+
+/// Runs statements that change settings, outside any session.
+async fn establish(lease: &mut Lease, sql: &str) -> Result<(), Turned> {
+    let mut query = Vec::new();
+    encode::query(&mut query, sql.as_bytes());
+    let mut failure = None;
+    loop {
+        let server = &mut **lease;
+        while let Some((frame, len)) = frame::split(server.inbound.filled(), MAX_ANSWER).map_err(broken)? {
+            let mut reported = None;
+            match frame.tag {
+                tag::ERROR_RESPONSE => failure = Some(refusal(frame.body)),
+                tag::PARAMETER_STATUS => {
+                    let (name, value) = backend::parameter_status(frame.body).map_err(broken)?;
+                    reported = Some((Box::<[u8]>::from(name), Box::<[u8]>::from(value)));
+                }
+                tag::READY_FOR_QUERY => {
+                    server.inbound.consume(len);
+                    return failure.map_or(Ok(()), |report| Err(Turned::Report(report)));
+                }
+                _ => {}
+            }
+            server.inbound.consume(len);
+            if let Some((name, value)) = reported {
+                server.parameter_status(&name, &value);
+            }
+        }
+        let read = poll_fn(|cx| {
+            if !query.is_empty()
+                && let std::task::Poll::Ready(written) = server.stream.poll_drain(cx, &query)
+            {
+                match written {
+                    Ok(n) => drop(query.drain(..n)),
+                    Err(error) => return std::task::Poll::Ready(Err(error)),
+                }
+            }
+            server.stream.poll_fill(cx, &mut server.inbound)
+        });
+        if read.await.map_err(broken)? == 0 {
+            return Err(failure.map_or_else(|| broken("it closed the connection"), Turned::Report));
+        }
+    }
+}
+
+/// What a server says against a start-up parameter ends the login, as it would there.
+fn refusal(body: &[u8]) -> ErrorReport {
+    let Ok(fields) = backend::error_fields(body) else {
+        return ErrorReport::fatal(SqlState::INTERNAL_ERROR, "a start-up parameter was refused");
+    };
+    let text = |field| fields.get(field).map(|text| String::from_utf8_lossy(text).into_owned());
+    let mut report = ErrorReport::fatal(fields.code(), text(b'M').unwrap_or_default());
+    if let Some(detail) = text(b'D') {
+        report = report.with_detail(detail);
+    }
+    if let Some(hint) = text(b'H') {
+        report = report.with_hint(hint);
+    }
+    report
+}
+
+fn broken(cause: impl std::fmt::Display) -> Turned {
+    let report = ErrorReport::fatal(SqlState::CONNECTION_FAILURE, "the server connection broke during login");
+    Turned::Report(report.with_detail(cause.to_string()))
+}
+
+// === impl LoggedIn ===
+
+impl LoggedIn {
+    /// The session, on the connection it came in by.
+    pub(crate) fn into_client(self, shared: Arc<Shared>, door: Door) -> Client {
+        let mut client = Client::new(shared, (door.stream, door.inbound), self.home, self.entry, self.settings);
+        for (name, value) in self.parameters.iter() {
+            client.session.parameter(name.as_bytes(), value);
+        }
+        client
+    }
+}

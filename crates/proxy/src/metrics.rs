@@ -1,0 +1,325 @@
+//! What the data plane counts: plain atomics behind handles that are resolved once, read by whoever exports them.
+//!
+//! Histograms have fixed buckets, so that a sample costs two additions and nothing grows when nobody scrapes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use causeway_routing::{PinReason, Reason, Role};
+
+/// Upper bounds of the buckets of every histogram of durations, in seconds; the last bucket has none.
+pub const DURATION_BUCKETS: [f64; 14] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// A value that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+/// A distribution of durations over [`DURATION_BUCKETS`].
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; DURATION_BUCKETS.len() + 1],
+    sum_nanos: AtomicU64,
+}
+
+/// What a histogram holds, read once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistogramValue {
+    /// Samples at or below each bound of [`DURATION_BUCKETS`], cumulative; the last entry counts all.
+    pub cumulative: [u64; DURATION_BUCKETS.len() + 1],
+    /// The sum of all samples in seconds.
+    pub sum: f64,
+}
+
+/// What is counted for one node, database and role.
+#[derive(Debug, Default)]
+pub struct BackendMetrics {
+    /// Leases taken.
+    pub checkouts: Counter,
+    /// Time from asking for a lease to having it.
+    pub checkout_wait: Histogram,
+    /// Leases not had in time.
+    pub checkout_timeouts: Counter,
+    /// Simple queries answered.
+    pub simple_queries: Counter,
+    /// Executes answered.
+    pub extended_queries: Counter,
+    /// Transactions ended, those of a single statement included.
+    pub transactions: Counter,
+    /// Bytes sent to the server.
+    pub sent_bytes: Counter,
+    /// Bytes received from the server.
+    pub received_bytes: Counter,
+    /// Messages received from the server in answer to clients.
+    pub messages: Counter,
+    /// DataRow and CopyData among them.
+    pub rows: Counter,
+    /// ErrorResponse among them.
+    pub errors: Counter,
+    /// Time from sending a request to its ReadyForQuery.
+    pub query_duration: Histogram,
+}
+
+/// What is counted for one database.
+#[derive(Debug)]
+pub struct DatabaseMetrics {
+    to_primary: Vec<Counter>,
+    to_replica: Vec<Counter>,
+    local: Vec<Counter>,
+    pins: Vec<Counter>,
+    /// Reads run again elsewhere before any of their result was forwarded.
+    pub retries: Counter,
+}
+
+/// What is counted for the whole process.
+#[derive(Debug, Default)]
+pub struct ProcessMetrics {
+    /// Clients that got through login.
+    pub logins: Counter,
+    /// Clients turned away by authentication.
+    pub auth_failures: Counter,
+    /// Clients turned away by a limit.
+    pub limit_rejections: Counter,
+    /// Clients that left or were cut off.
+    pub disconnects: Counter,
+    /// Cancel requests that reached a server.
+    pub cancels_forwarded: Counter,
+    /// Cancel requests that matched no running query.
+    pub cancels_ignored: Counter,
+    /// Statements whose class was remembered.
+    pub classifier_hits: Counter,
+    /// Statements that had to be parsed.
+    pub classifier_misses: Counter,
+}
+
+/// Where a decision sent a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionTarget {
+    /// The primary.
+    Primary,
+    /// A replica.
+    Replica,
+    /// Causeway answers itself.
+    Local,
+}
+
+type BackendKey = (Arc<str>, Arc<str>, Role);
+
+/// All counters of the data plane.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// The whole process.
+    pub process: ProcessMetrics,
+    databases: Mutex<HashMap<Arc<str>, Arc<DatabaseMetrics>>>,
+    backends: Mutex<HashMap<BackendKey, Arc<BackendMetrics>>>,
+}
+
+/// Receives every series of [`Metrics::visit`].
+pub trait Visitor {
+    /// A counter.
+    fn counter(&mut self, name: &'static str, labels: &[(&'static str, &str)], value: u64);
+    /// A histogram of seconds.
+    fn histogram(&mut self, name: &'static str, labels: &[(&'static str, &str)], value: &HistogramValue);
+}
+
+// === impl Counter ===
+
+impl Counter {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The value.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Histogram ===
+
+impl Histogram {
+    /// Counts one sample.
+    pub fn record(&self, sample: Duration) {
+        let seconds = sample.as_secs_f64();
+        let bucket = DURATION_BUCKETS.iter().position(|bound| seconds <= *bound);
+        if let Some(counter) = self.buckets.get(bucket.unwrap_or(DURATION_BUCKETS.len())) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let nanos = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// What has been counted.
+    pub fn value(&self) -> HistogramValue {
+        let mut total = 0;
+        let cumulative = std::array::from_fn(|i| {
+            total += self.buckets.get(i).map_or(0, |bucket| bucket.load(Ordering::Relaxed));
+            total
+        });
+        let nanos = self.sum_nanos.load(Ordering::Relaxed);
+        HistogramValue { cumulative, sum: Duration::from_nanos(nanos).as_secs_f64() }
+    }
+}
+
+// === impl DecisionTarget ===
+
+impl DecisionTarget {
+    /// The metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Replica => "replica",
+            Self::Local => "local",
+        }
+    }
+}
+
+// === impl DatabaseMetrics ===
+
+impl Default for DatabaseMetrics {
+    fn default() -> Self {
+        let reasons = || Reason::ALL.iter().map(|_| Counter::default()).collect();
+        let pins = PinReason::ALL.iter().map(|_| Counter::default()).collect();
+        Self {
+            to_primary: reasons(),
+            to_replica: reasons(),
+            local: reasons(),
+            pins,
+            retries: Counter::default(),
+        }
+    }
+}
+
+impl DatabaseMetrics {
+    /// Counts a routing decision.
+    pub fn decided(&self, target: DecisionTarget, reason: Reason) {
+        if let Some(counter) = self.decisions(target).get(reason.index()) {
+            counter.add(1);
+        }
+    }
+
+    /// Counts a session that begins to keep its server connection.
+    pub fn pinned(&self, reason: PinReason) {
+        if let Some(counter) = self.pins.get(reason.index()) {
+            counter.add(1);
+        }
+    }
+
+    fn decisions(&self, target: DecisionTarget) -> &[Counter] {
+        match target {
+            DecisionTarget::Primary => &self.to_primary,
+            DecisionTarget::Replica => &self.to_replica,
+            DecisionTarget::Local => &self.local,
+        }
+    }
+
+    fn visit(&self, database: &str, visitor: &mut dyn Visitor) {
+        for target in [DecisionTarget::Primary, DecisionTarget::Replica, DecisionTarget::Local] {
+            for (reason, counter) in Reason::ALL.iter().zip(self.decisions(target)) {
+                let labels =
+                    [("database", database), ("target", target.as_str()), ("reason", reason.as_str())];
+                visitor.counter("causeway_routing_decisions_total", &labels, counter.value());
+            }
+        }
+        for (reason, counter) in PinReason::ALL.iter().zip(&self.pins) {
+            let labels = [("database", database), ("reason", reason.as_str())];
+            visitor.counter("causeway_pins_total", &labels, counter.value());
+        }
+        visitor.counter("causeway_retries_total", &[("database", database)], self.retries.value());
+    }
+}
+
+// === impl BackendMetrics ===
+
+impl BackendMetrics {
+    fn visit(&self, (database, backend, role): &BackendKey, visitor: &mut dyn Visitor) {
+        let labels = [("database", &**database), ("backend", &**backend), ("role", role.as_str())];
+        let counters = [
+            ("causeway_checkouts_total", &self.checkouts),
+            ("causeway_checkout_timeouts_total", &self.checkout_timeouts),
+            ("causeway_transactions_total", &self.transactions),
+            ("causeway_backend_sent_bytes_total", &self.sent_bytes),
+            ("causeway_backend_received_bytes_total", &self.received_bytes),
+            ("causeway_backend_messages_total", &self.messages),
+            ("causeway_backend_rows_total", &self.rows),
+            ("causeway_backend_errors_total", &self.errors),
+        ];
+        for (name, counter) in counters {
+            visitor.counter(name, &labels, counter.value());
+        }
+        for (protocol, counter) in [("simple", &self.simple_queries), ("extended", &self.extended_queries)] {
+            let [database, backend, role] = labels;
+            let labels = [database, backend, role, ("protocol", protocol)];
+            visitor.counter("causeway_queries_total", &labels, counter.value());
+        }
+        visitor.histogram("causeway_checkout_wait_seconds", &labels, &self.checkout_wait.value());
+        visitor.histogram("causeway_query_duration_seconds", &labels, &self.query_duration.value());
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// The handle for one database, made when first asked for.
+    pub fn database(&self, database: &Arc<str>) -> Arc<DatabaseMetrics> {
+        let mut databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(databases.entry(Arc::clone(database)).or_default())
+    }
+
+    /// The handle for one database on one node in one role, made when first asked for.
+    pub fn backend(&self, database: &Arc<str>, backend: &Arc<str>, role: Role) -> Arc<BackendMetrics> {
+        let key = (Arc::clone(database), Arc::clone(backend), role);
+        let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(backends.entry(key).or_default())
+    }
+
+    /// Shows every series to `visitor`.
+    pub fn visit(&self, visitor: &mut dyn Visitor) {
+        self.process.visit(visitor);
+        let databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (name, metrics) in &databases {
+            metrics.visit(name, visitor);
+        }
+        let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (key, metrics) in &backends {
+            metrics.visit(key, visitor);
+        }
+    }
+}
+
+// === impl ProcessMetrics ===
+
+impl ProcessMetrics {
+    fn visit(&self, visitor: &mut dyn Visitor) {
+        let connections = "causeway_client_connections_total";
+        visitor.counter(connections, &[("result", "accepted")], self.logins.value());
+        visitor.counter(connections, &[("result", "auth_failed")], self.auth_failures.value());
+        visitor.counter(connections, &[("result", "limit")], self.limit_rejections.value());
+        visitor.counter("causeway_client_disconnects_total", &[], self.disconnects.value());
+        let cancels = "causeway_cancels_total";
+        visitor.counter(cancels, &[("result", "forwarded")], self.cancels_forwarded.value());
+        visitor.counter(cancels, &[("result", "ignored")], self.cancels_ignored.value());
+        let lookups = "causeway_classifier_cache_lookups_total";
+        visitor.counter(lookups, &[("result", "hit")], self.classifier_hits.value());
+        visitor.counter(lookups, &[("result", "miss")], self.classifier_misses.value());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histogram_is_cumulative() {
+        let histogram = Histogram::default();
+        for micros in [50, 100, 101, 2_000_000, 99_000_000] {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let value = histogram.value();
+        assert_eq!(value.cumulative, [2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5]);
+        assert!((value.sum - 101.000_251).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,190 @@
+//! The pools of all nodes, one for each node, database and user, made when first needed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use causeway_pool::{CloseReason, Pool};
+use causeway_routing::{Load, NodeId, Role};
+use secrecy::SecretString;
+
+use crate::config::{PoolMode, Snapshot};
+use crate::metrics::{BackendMetrics, Metrics};
+
+/// What a pool is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PoolKey {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) node: Arc<str>,
+    pub(crate) database: Arc<str>,
+    pub(crate) user: Arc<str>,
+}
+
+/// What holds for one session's pools, merged from defaults, database and user.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolPolicy {
+    pub(crate) mode: PoolMode,
+    pub(crate) size: usize,
+    pub(crate) password: Option<SecretString>,
+}
+
+/// How busy one node is with statements from this process.
+#[derive(Debug, Default)]
+pub(crate) struct NodeLoad {
+    in_flight: AtomicU32,
+    latency_nanos: AtomicU64,
+}
+
+/// One pool, and what is counted for it.
+#[derive(Debug)]
+pub(crate) struct NodePool {
+    pub(crate) key: PoolKey,
+    pub(crate) id: NodeId,
+    pub(crate) mode: PoolMode,
+    /// The configuration it was last set up from.
+    generation: u64,
+    pub(crate) pool: Pool,
+    pub(crate) load: Arc<NodeLoad>,
+    as_primary: Arc<BackendMetrics>,
+    as_replica: Arc<BackendMetrics>,
+}
+
+/// All pools of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    pools: Mutex<HashMap<PoolKey, Arc<NodePool>>>,
+    loads: Mutex<HashMap<(Arc<str>, Arc<str>), Arc<NodeLoad>>>,
+}
+
+// === impl NodeLoad ===
+
+impl NodeLoad {
+    /// A statement is being sent.
+    pub(crate) fn started(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A statement has been answered after `latency`, or has come to nothing.
+    pub(crate) fn ended(&self, latency: Option<Duration>) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let Some(latency) = latency else { return };
+        let sample = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let old = self.latency_nanos.load(Ordering::Relaxed);
+        // An eighth of each new sample; a lost update between two sessions is one sample less.
+        let new = if old == 0 { sample } else { old - old / 8 + sample / 8 };
+        self.latency_nanos.store(new, Ordering::Relaxed);
+    }
+
+    /// The load at this moment.
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            latency: Duration::from_nanos(self.latency_nanos.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+// === impl NodePool ===
+
+impl NodePool {
+    /// What is counted for this node in one role.
+    pub(crate) fn metrics(&self, role: Role) -> &Arc<BackendMetrics> {
+        if role == Role::Replica { &self.as_replica } else { &self.as_primary }
+    }
+}
+
+// === impl Pools ===
+
+impl Pools {
+    /// The pool of one node for one database and user.
+    pub(crate) fn pool(
+        &self,
+        snapshot: &Snapshot,
+        (cluster, id): (usize, NodeId),
+        (database, user): (&Arc<str>, &Arc<str>),
+        policy: &PoolPolicy,
+        metrics: &Metrics,
+    ) -> Option<Arc<NodePool>> {
+        let cluster = snapshot.clusters.get(cluster)?;
+        let node = cluster.nodes.get(usize::from(id.0))?;
+        let key = PoolKey {
+            cluster: Arc::clone(&cluster.name),
+            node: Arc::clone(&node.name),
+            database: Arc::clone(database),
+            user: Arc::clone(user),
+        };
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = pools.get(&key).filter(|known| known.generation == snapshot.generation) {
+            return Some(Arc::clone(known));
+        }
+        let defaults = &snapshot.defaults;
+        let mut config = causeway_pool::Config::new(
+            node.address.clone(),
+            Arc::clone(database),
+            Arc::clone(user),
+        );
+        config.password = policy.password.clone();
+        config.size = policy.size;
+        config.max_waiters = defaults.max_waiters;
+        config.connect_timeout = defaults.connect_timeout;
+        config.idle_timeout = defaults.idle_timeout;
+        config.lifetime = defaults.lifetime;
+        config.keepalive = defaults.keepalive;
+        config.max_statements = defaults.max_prepared_statements;
+        config.seed = rand::random();
+        let pool = match pools.get(&key) {
+            Some(known) => {
+                known.pool.reconfigure(config);
+                known.pool.clone()
+            }
+            None => Pool::new(config),
+        };
+        let made = Arc::new(NodePool {
+            id,
+            mode: policy.mode,
+            generation: snapshot.generation,
+            pool,
+            load: self.load(&cluster.name, &node.name),
+            as_primary: metrics.backend(database, &node.name, Role::Primary),
+            as_replica: metrics.backend(database, &node.name, Role::Replica),
+            key: key.clone(),
+        });
+        pools.insert(key, Arc::clone(&made));
+        Some(made)
+    }
+
+    /// After a reload: pools of nodes that are gone are closed, and all are made anew when next asked for, which
+    /// gives them their new configuration and keeps their connections where those are still good.
+    pub(crate) fn reload(&self, snapshot: &Snapshot) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|key, known| {
+            let cluster = snapshot.clusters.iter().find(|cluster| cluster.name == key.cluster);
+            let kept = cluster.is_some_and(|cluster| {
+                cluster.nodes.iter().any(|node| node.name == key.node)
+                    && snapshot.database(&key.database).is_some()
+            });
+            if !kept {
+                known.pool.close(CloseReason::PoolRemoved);
+            }
+            kept
+        });
+    }
+
+    /// The load of one node, whatever the database and user.
+    pub(crate) fn load(&self, cluster: &Arc<str>, node: &Arc<str>) -> Arc<NodeLoad> {
+        let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(loads.entry((Arc::clone(cluster), Arc::clone(node))).or_default())
+    }
+
+    /// Every pool.
+    pub(crate) fn all(&self) -> Vec<Arc<NodePool>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+    }
+
+    /// Every node's load, by cluster and name.
+    pub(crate) fn loads(&self) -> Vec<(Arc<str>, Arc<str>, Load)> {
+        let loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        loads.iter().map(|((cluster, node), load)| (Arc::clone(cluster), Arc::clone(node), load.load())).collect()
+    }
+}

@@ -1,0 +1,435 @@
+//! Client messages: gathered to a unit, judged, or answered on the spot.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::frame::{self, HEADER_LEN, Header};
+use causeway_protocol::frontend::{self, Target, tag};
+use causeway_protocol::frontend::MalformedMessage;
+use causeway_protocol::pipeline::Request;
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::sqlstate::SqlState;
+use causeway_protocol::encode;
+use causeway_routing::resolve::resolve;
+use causeway_routing::{Class, Command, Kind, PinReason, Reason};
+
+use super::statements::{Content, SERVER_NAME_PREFIX, Statement};
+use super::unit::{Item, Note};
+use super::{LARGE_FRAME, Lookups, Session};
+
+/// What looking at the client's input gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// Nothing to do before more has arrived.
+    NeedMore,
+    /// The first bytes of the input, this many, have been dealt with here.
+    Local(usize),
+    /// There is something to send: the unit is complete, or the client waits for an answer before it ends it.
+    Ready,
+    /// The client says goodbye.
+    Terminate,
+}
+
+/// A frame at a position of the client's input.
+struct At<'a> {
+    tag: u8,
+    /// Where it begins and ends; the end may lie beyond what has arrived.
+    frame: Range<usize>,
+    /// What has arrived of its body.
+    body: &'a [u8],
+    complete: bool,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Looks at the client's input from where it stopped. What is answered here goes to `reply`.
+    ///
+    /// # Errors
+    ///
+    /// FATAL reports on input that does not follow the protocol; the session cannot go on.
+    pub(crate) fn admit(
+        &mut self,
+        input: &[u8],
+        lookups: &Lookups<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Admitted, ErrorReport> {
+        if self.client_discarding > 0 {
+            let n = self.client_discarding.min(input.len());
+            self.client_discarding -= n;
+            return Ok(if n > 0 { Admitted::Local(n) } else { Admitted::NeedMore });
+        }
+        if self.skipping {
+            return self.skip(input, reply);
+        }
+        while !self.unit.closed {
+            let Some(at) = self.next_frame(input)? else {
+                let wait = self.unit.items.len() > self.unit.sent && self.unit.flushed;
+                return Ok(if wait { Admitted::Ready } else { Admitted::NeedMore });
+            };
+            if let Some(admitted) = self.admit_frame(input, &at, lookups, reply)? {
+                return Ok(admitted);
+            }
+            self.unit.admitted = at.frame.end;
+            if !at.complete {
+                // Unclassified, so its unit belongs to the primary; what follows it is admitted as it arrives.
+                return Ok(Admitted::Ready);
+            }
+            // A unit this long is sent in parts: it cannot be judged as a whole, nor run again.
+            if at.frame.end > LARGE_FRAME && !self.unit.closed {
+                self.unit.demand.primary(Reason::TooComplex);
+                return Ok(Admitted::Ready);
+            }
+        }
+        Ok(self.answer_closes(reply).unwrap_or(Admitted::Ready))
+    }
+
+    /// Throws away one frame of a unit that was refused; Sync ends it.
+    fn skip(&mut self, input: &[u8], reply: &mut Vec<u8>) -> Result<Admitted, ErrorReport> {
+        let Some(Header { tag, len }) = frame::header(input).map_err(fatal)? else {
+            return Ok(Admitted::NeedMore);
+        };
+        if tag == tag::TERMINATE {
+            return Ok(Admitted::Terminate);
+        }
+        if tag == tag::SYNC {
+            self.skipping = false;
+            encode::ready_for_query(reply, self.status);
+        }
+        let arrived = len.min(input.len());
+        self.client_discarding = len - arrived;
+        Ok(Admitted::Local(arrived))
+    }
+
+    /// Forwards what a client may send while it waits for the end of a unit; returns how much of the input that was.
+    pub(crate) fn pass_copy(&mut self, input: &[u8], to_server: &mut Vec<u8>) -> Result<usize, ErrorReport> {
+        let mut at = self.pass_rest(input, to_server);
+        while let Some(Header { tag, len }) = input.get(at..).map_or(Ok(None), frame::header).map_err(fatal)? {
+            match tag {
+                tag::COPY_DATA => {}
+                tag::COPY_DONE | tag::COPY_FAIL => self.pipeline.copy_ended(),
+                tag::SYNC | tag::FLUSH if self.pipeline.in_copy() => {}
+                _ => break,
+            }
+            if tag == tag::SYNC {
+                self.pipeline.push(Request::Sync, causeway_protocol::pipeline::Origin::Client, 0);
+            }
+            let arrived = len.min(input.len() - at);
+            to_server.extend_from_slice(input.get(at..at + arrived).unwrap_or_default());
+            self.client_passing = len - arrived;
+            at += arrived;
+        }
+        Ok(at)
+    }
+
+    /// Forwards the rest of a client frame of which a part has been sent.
+    pub(crate) fn pass_rest(&mut self, input: &[u8], to_server: &mut Vec<u8>) -> usize {
+        let n = self.client_passing.min(input.len());
+        to_server.extend_from_slice(input.get(..n).unwrap_or_default());
+        self.client_passing -= n;
+        n
+    }
+
+    /// Whether a part of a client frame is still to be forwarded.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.client_passing > 0
+    }
+
+    fn next_frame<'a>(&self, input: &'a [u8]) -> Result<Option<At<'a>>, ErrorReport> {
+        let start = self.unit.admitted;
+        let rest = input.get(start..).unwrap_or_default();
+        let Some(Header { tag, len }) = frame::header(rest).map_err(fatal)? else {
+            return Ok(None);
+        };
+        let complete = rest.len() >= len;
+        if !complete && len <= LARGE_FRAME {
+            return Ok(None);
+        }
+        let body = rest.get(HEADER_LEN..len.min(rest.len())).unwrap_or_default();
+        Ok(Some(At { tag, frame: start..start + len, body, complete }))
+    }
+
+    /// Admits one frame; gives a result when the unit does not simply go on.
+    fn admit_frame(
+        &mut self,
+        input: &[u8],
+        at: &At<'_>,
+        lookups: &Lookups<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Option<Admitted>, ErrorReport> {
+        match at.tag {
+            tag::QUERY => return self.admit_query(input, at, lookups, reply),
+            tag::PARSE if at.complete => self.admit_parse(at, lookups)?,
+            tag::PARSE => self.admit_large_parse(at),
+            tag::BIND => return self.admit_bind(at, lookups),
+            tag::DESCRIBE if at.complete => self.admit_describe(at, lookups)?,
+            tag::EXECUTE if at.complete => self.admit_execute(at)?,
+            tag::CLOSE if at.complete => self.admit_close(at)?,
+            tag::FUNCTION_CALL => {
+                self.unit.demand.primary(Reason::Write);
+                self.raw(Some(Request::FunctionCall), at, 0);
+                self.unit.closed = true;
+            }
+            tag::SYNC if at.complete => {
+                self.raw(Some(Request::Sync), at, 0);
+                self.unit.closed = true;
+            }
+            tag::FLUSH if at.complete => {
+                self.raw(None, at, 0);
+                self.unit.flushed = true;
+            }
+            tag::TERMINATE => return Ok(Some(Admitted::Terminate)),
+            // The rest of a COPY that has failed or was never begun: a server ignores it too (PostgresMain).
+            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL if self.unit.items.is_empty() => {
+                let arrived = input.len().min(at.frame.end) - at.frame.start;
+                self.client_discarding = at.frame.len() - arrived;
+                return Ok(Some(Admitted::Local(arrived)));
+            }
+            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => {
+                if at.tag != tag::COPY_DATA {
+                    self.pipeline.copy_ended();
+                }
+                self.raw(None, at, 0);
+                self.unit.flushed = true;
+            }
+            _ => return Err(unexpected(at)),
+        }
+        Ok(None)
+    }
+
+    fn raw(&mut self, request: Option<Request>, at: &At<'_>, note: u32) {
+        self.unit.items.push(Item::Raw { request, frame: at.frame.clone(), note });
+    }
+
+    fn judge(&mut self, class: &Arc<Class>, lookups: &Lookups<'_>) {
+        let first = self.unit.items.is_empty();
+        self.unit.demand.join(resolve(class, lookups.catalogue), first);
+    }
+
+    fn admit_query(
+        &mut self,
+        input: &[u8],
+        at: &At<'_>,
+        lookups: &Lookups<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Option<Admitted>, ErrorReport> {
+        let mut note = 0;
+        if at.complete {
+            let sql = frontend::query(at.body).map_err(malformed)?;
+            let class = lookups.classify(sql, self.syntax);
+            if self.unit.items.is_empty() && self.answer_query(input, at, &class, reply) {
+                return Ok(Some(Admitted::Local(at.frame.len())));
+            }
+            self.judge(&class, lookups);
+            note = self.unit.commands(&class);
+        } else {
+            self.unit.demand.primary(Reason::TooComplex);
+        }
+        // A simple Query ends the unnamed statement (exec_simple_query in src/backend/tcop/postgres.c).
+        self.statements.remove(b"");
+        self.raw(Some(Request::Query), at, note);
+        self.unit.closed = true;
+        Ok(None)
+    }
+
+    /// Answers a query that needs no server; says whether it did.
+    fn answer_query(&mut self, input: &[u8], at: &At<'_>, class: &Class, reply: &mut Vec<u8>) -> bool {
+        let [command] = &*class.commands else { return false };
+        match command {
+            Command::Begin(_)
+                if class.kind == Kind::BeginReadOnly
+                    && self.status == TransactionStatus::Idle
+                    && self.pin.is_none()
+                    && self.mode == crate::config::PoolMode::Transaction =>
+            {
+                self.held_begin = Some(input.get(at.frame.clone()).unwrap_or_default().into());
+                self.status = TransactionStatus::InTransaction;
+                encode::command_complete(reply, b"BEGIN");
+            }
+            Command::Commit { chain: false } if self.held_begin.is_some() => {
+                self.held_begin = None;
+                self.status = TransactionStatus::Idle;
+                encode::command_complete(reply, b"COMMIT");
+            }
+            Command::Rollback { chain: false } if self.held_begin.is_some() => {
+                self.held_begin = None;
+                self.status = TransactionStatus::Idle;
+                encode::command_complete(reply, b"ROLLBACK");
+            }
+            // In a failed transaction the server has to refuse it.
+            Command::Deallocate(Some(name)) if self.status != TransactionStatus::Failed => {
+                if self.statements.remove(name.as_bytes()).is_none() {
+                    return false;
+                }
+                encode::command_complete(reply, b"DEALLOCATE");
+            }
+            _ => return false,
+        }
+        self.statements.remove(b"");
+        encode::ready_for_query(reply, self.status);
+        true
+    }
+
+    fn admit_parse(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<(), ErrorReport> {
+        let parse = frontend::parse(at.body).map_err(malformed)?;
+        let class = lookups.classify(parse.sql, self.syntax);
+        self.judge(&class, lookups);
+        let known = self.statements.find(parse.name);
+        if parse.name.is_empty() {
+            let same = |statement: &&Arc<Statement>| {
+                *statement.sql == *parse.sql
+                    && Arc::ptr_eq(&statement.class, &class)
+                    && statement.types.iter().copied().eq(parse.types.iter())
+            };
+            if let Some(statement) = known.filter(same) {
+                self.unit.items.push(Item::Parse { statement: Arc::clone(statement), note: 0 });
+                return Ok(());
+            }
+        }
+        let types: Vec<u32> = parse.types.iter().collect();
+        let parse_settings = self.settings.parse_key();
+        let content = Content { sql: parse.sql, types: &types, parse_settings, class: &class };
+        if parse.name.is_empty() {
+            let statement = lookups.registry.unnamed(&content);
+            self.statements.insert(b"", Arc::clone(&statement));
+            self.unit.items.push(Item::Parse { statement, note: 0 });
+            return Ok(());
+        }
+        let statement = lookups.registry.named(&content);
+        if let Some(taken) = known {
+            let taken = Arc::clone(taken);
+            self.unit.items.push(Item::ParseAgain { statement, taken, note: 0 });
+            return Ok(());
+        }
+        self.statements.insert(parse.name, Arc::clone(&statement));
+        let note = self.unit.note(Note::Parsed { name: parse.name.into(), statement: Arc::clone(&statement) });
+        self.unit.items.push(Item::Parse { statement, note });
+        Ok(())
+    }
+
+    /// A Parse too long to be kept: it goes to one server under the client's own name, and the session stays there.
+    fn admit_large_parse(&mut self, at: &At<'_>) {
+        self.unit.demand.primary(Reason::TooComplex);
+        self.unit.pin = Some(PinReason::SqlPrepare);
+        self.raw(Some(Request::Parse), at, 0);
+    }
+
+    fn admit_bind(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<Option<Admitted>, ErrorReport> {
+        let Some(names) = frontend::bind_names(at.body).map_err(malformed)? else {
+            return if at.complete { Err(unexpected(at)) } else { Ok(Some(Admitted::NeedMore)) };
+        };
+        let Some(statement) = self.statements.find(names.statement).map(Arc::clone) else {
+            self.refuse_server_name(names.statement)?;
+            self.unit.demand.primary(Reason::SessionState);
+            self.raw(Some(Request::Bind), at, 0);
+            return Ok(None);
+        };
+        self.judge(&statement.class, lookups);
+        let token = self.unit.commands(&statement.class);
+        self.unit.remember_portal(names.portal, token);
+        let body = at.frame.start + HEADER_LEN;
+        let item = Item::Bind {
+            statement,
+            portal: body..body + names.portal.len(),
+            rest: body + names.rest_at..at.frame.end,
+        };
+        self.unit.items.push(item);
+        Ok(None)
+    }
+
+    fn admit_describe(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<(), ErrorReport> {
+        let describe = frontend::describe(at.body).map_err(malformed)?;
+        if describe.target == Target::Portal {
+            self.raw(Some(Request::DescribePortal), at, 0);
+            return Ok(());
+        }
+        if let Some(statement) = self.statements.find(describe.name).map(Arc::clone) {
+            self.judge(&statement.class, lookups);
+            self.unit.items.push(Item::Describe { statement });
+            return Ok(());
+        }
+        self.refuse_server_name(describe.name)?;
+        self.unit.demand.primary(Reason::SessionState);
+        self.raw(Some(Request::DescribeStatement), at, 0);
+        Ok(())
+    }
+
+    fn admit_execute(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
+        let execute = frontend::execute(at.body).map_err(malformed)?;
+        let note = self.unit.portal_token(execute.portal);
+        self.raw(Some(Request::Execute), at, note);
+        Ok(())
+    }
+
+    fn admit_close(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
+        let close = frontend::close(at.body).map_err(malformed)?;
+        if close.target == Target::Portal {
+            self.raw(Some(Request::Close), at, 0);
+            return Ok(());
+        }
+        match self.statements.remove(close.name) {
+            Some(statement) => {
+                let note = self.unit.note(Note::Closed { name: close.name.into(), statement });
+                self.unit.items.push(Item::CloseStatement { note });
+            }
+            // Closing an unknown name is no error, but SQL may have prepared something under it.
+            None if self.pin.is_some() => {
+                self.refuse_server_name(close.name)?;
+                self.raw(Some(Request::Close), at, 0);
+            }
+            None => self.unit.items.push(Item::CloseStatement { note: 0 }),
+        }
+        Ok(())
+    }
+
+    /// A unit that only closes statements needs no server: the proxy alone knows their names.
+    fn answer_closes(&mut self, reply: &mut Vec<u8>) -> Option<Admitted> {
+        let (sync, closes) = self.unit.items.split_last()?;
+        let sync = matches!(sync, Item::Raw { request: Some(Request::Sync), .. });
+        let only_closes = closes.iter().all(|item| matches!(item, Item::CloseStatement { .. }));
+        if !sync || !only_closes || closes.is_empty() || self.unit.sent > 0 {
+            return None;
+        }
+        if self.status != TransactionStatus::Idle || self.pin.is_some() {
+            return None;
+        }
+        for _ in closes {
+            encode::close_complete(reply);
+        }
+        encode::ready_for_query(reply, self.status);
+        let admitted = self.unit.admitted;
+        self.unit.clear();
+        Some(Admitted::Local(admitted))
+    }
+
+    /// Other clients' statements have names that no client may use.
+    fn refuse_server_name(&self, name: &[u8]) -> Result<(), ErrorReport> {
+        if !name.starts_with(SERVER_NAME_PREFIX) {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        let message = format!("prepared statement \"{name}\" does not exist");
+        Err(ErrorReport::fatal(SqlState::INVALID_STATEMENT_NAME, message)
+            .with_detail("Names that begin with \"causeway_\" are those of server-side statements."))
+    }
+}
+
+fn unexpected(at: &At<'_>) -> ErrorReport {
+    let message = if at.complete {
+        format!("invalid frontend message type {}", at.tag)
+    } else {
+        format!("invalid message length: message of type {} is {} bytes long", at.tag, at.frame.len())
+    };
+    ErrorReport::fatal(SqlState::PROTOCOL_VIOLATION, message)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn malformed(error: MalformedMessage) -> ErrorReport {
+    error.report().with_severity(causeway_protocol::report::Severity::Fatal)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn fatal(error: frame::FrameError) -> ErrorReport {
+    ErrorReport::fatal(SqlState::PROTOCOL_VIOLATION, error.to_string())
+}

@@ -1,0 +1,340 @@
+//! Server messages: which the client gets, and what they tell.
+
+use std::ops::Range;
+
+use causeway_pool::Books;
+use causeway_protocol::backend::{self, ErrorFields, tag};
+use causeway_protocol::frame::{self, FrameError, HEADER_LEN, Header};
+use causeway_protocol::frontend::MalformedMessage;
+use causeway_protocol::pipeline::{Answer, Origin, Owed, Request, Unexpected};
+use causeway_protocol::report::Severity;
+use causeway_protocol::sqlstate::SqlState;
+
+use super::finish::rename_statement;
+use super::{LARGE_FRAME, Session};
+
+/// The server's stream cannot be followed any further.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServerFault {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Message(#[from] MalformedMessage),
+    #[error(transparent)]
+    Unexpected(#[from] Unexpected),
+}
+
+/// What became of a part of the server's input.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    /// How much of it has been dealt with.
+    pub(crate) consumed: usize,
+    /// What the client gets after everything that was put into its buffer: a part of the input, as it stands.
+    pub(crate) direct: Range<usize>,
+    /// What follows.
+    pub(crate) outcome: Outcome,
+}
+
+/// What follows from the server's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// More is to come.
+    More,
+    /// The unit is over; nothing is owed.
+    Done,
+    /// The server refused the unit or cannot go on with it, and the client has seen nothing: it may run elsewhere.
+    /// `reusable`: the connection is at the end of the unit and outside a transaction.
+    Retry { code: SqlState, reusable: bool },
+    /// The server has said its last word, which the client gets.
+    Fatal,
+    /// The session's settings could not be established: what ran may have run under wrong ones.
+    SettingsRefused,
+}
+
+/// Where the bytes for the client come together.
+struct Forward<'a> {
+    input: &'a [u8],
+    run: Range<usize>,
+    to_client: &'a mut Vec<u8>,
+}
+
+// === impl Forward ===
+
+impl Forward<'_> {
+    fn show(&mut self, bytes: Range<usize>) {
+        if self.run.end != bytes.start {
+            self.flush();
+            self.run = bytes;
+        } else {
+            self.run.end = bytes.end;
+        }
+    }
+
+    fn flush(&mut self) {
+        self.to_client.extend_from_slice(self.input.get(self.run.clone()).unwrap_or_default());
+        self.run = self.run.end..self.run.end;
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Looks at what a server has sent, up to the end of the unit. What the client gets is put into `to_client`,
+    /// or pointed at in the input when that is all there is.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not follow the protocol: its connection is useless.
+    pub(crate) fn answer(
+        &mut self,
+        input: &[u8],
+        books: &mut Books,
+        to_client: &mut Vec<u8>,
+    ) -> Result<Scan, ServerFault> {
+        let mut forward = Forward { input, run: 0..0, to_client };
+        let mut at = self.pass_server_rest(input.len(), &mut forward);
+        let mut outcome = Outcome::More;
+        while outcome == Outcome::More {
+            at = self.pass_rows(at, &mut forward)?;
+            let rest = input.get(at..).unwrap_or_default();
+            let Some(Header { tag, len }) = frame::header(rest)? else { break };
+            let arrived = len.min(rest.len());
+            if arrived < len && (is_looked_into(tag) && len <= LARGE_FRAME || self.pipeline.in_rows() && is_row(tag)) {
+                break;
+            }
+            let body = rest.get(HEADER_LEN..arrived).unwrap_or_default();
+            let (visible, next) = self.message(tag, body, books, &mut forward)?;
+            outcome = next;
+            if let Outcome::Retry { .. } = outcome {
+                return Ok(self.void(at + len, input, books, outcome));
+            }
+            if visible {
+                forward.show(at..at + arrived);
+                self.server_passing = len - arrived;
+            } else {
+                self.server_discarding = len - arrived;
+            }
+            at += arrived;
+            self.give_answers_after(&mut forward);
+        }
+        if self.may_retry() || !forward.to_client.is_empty() {
+            forward.flush();
+        }
+        Ok(Scan { consumed: at, direct: forward.run, outcome })
+    }
+
+    /// Rows make up the bulk: here only their headers are looked at.
+    fn pass_rows(&mut self, mut at: usize, forward: &mut Forward<'_>) -> Result<usize, FrameError> {
+        if !self.pipeline.in_rows() || !self.pipeline.visible() {
+            return Ok(at);
+        }
+        let start = at;
+        let mut rows = 0;
+        loop {
+            let rest = forward.input.get(at..).unwrap_or_default();
+            let Some(Header { tag, len }) = frame::header(rest)? else { break };
+            if !is_row(tag) {
+                break;
+            }
+            rows += 1;
+            if len > rest.len() {
+                self.server_passing = len - rest.len();
+                at += rest.len();
+                break;
+            }
+            at += len;
+        }
+        if at > start {
+            self.unit.committed = true;
+            self.counts.rows += rows;
+            self.counts.messages += rows;
+            forward.show(start..at);
+        }
+        Ok(at)
+    }
+
+    fn pass_server_rest(&mut self, arrived: usize, forward: &mut Forward<'_>) -> usize {
+        let passed = self.server_passing.min(arrived);
+        self.server_passing -= passed;
+        forward.show(0..passed);
+        let discarded = self.server_discarding.min(arrived - passed);
+        self.server_discarding -= discarded;
+        passed + discarded
+    }
+
+    fn give_answers_after(&mut self, forward: &mut Forward<'_>) {
+        if self.pipeline.answers_next() {
+            forward.flush();
+            self.give_answers(forward.to_client);
+        }
+    }
+
+    /// One message that is not a row; says whether the client gets it, and what follows.
+    fn message(
+        &mut self,
+        tag: u8,
+        body: &[u8],
+        books: &mut Books,
+        forward: &mut Forward<'_>,
+    ) -> Result<(bool, Outcome), ServerFault> {
+        if tag == tag::ERROR_RESPONSE {
+            return self.error(body, books, forward);
+        }
+        let answer = self.pipeline.answer(tag)?;
+        let (visible, ended) = match answer {
+            Answer::Part { visible } | Answer::Asynchronous { visible } => (visible, None),
+            Answer::Final(owed) => (owed.origin == Origin::Client, Some(owed)),
+            Answer::Failed(_) | Answer::Unsolicited => (true, None),
+        };
+        self.counts.messages += u64::from(visible);
+        match tag {
+            tag::PARAMETER_STATUS => return Ok((self.parameter_status(body, visible)?, Outcome::More)),
+            tag::COMMAND_COMPLETE => self.rolled_back = body.starts_with(b"ROLLBACK"),
+            tag::READY_FOR_QUERY => return self.ready(body, ended, books),
+            _ => {}
+        }
+        // Answers to Parse, Bind and Describe may still be taken back; from here on the unit has been seen to run.
+        if visible && !is_preliminary(tag) {
+            self.unit.committed = true;
+        }
+        if let Some(owed) = ended {
+            self.completed(owed);
+        }
+        Ok((visible, Outcome::More))
+    }
+
+    fn parameter_status(&mut self, body: &[u8], visible: bool) -> Result<bool, MalformedMessage> {
+        let (name, value) = backend::parameter_status(body)?;
+        self.reported.push((name.into(), value.into()));
+        // The client's server is the primary, whatever the one at hand says of itself.
+        let shown = visible && name != b"in_hot_standby";
+        if shown {
+            self.parameter(name, value);
+        }
+        Ok(shown)
+    }
+
+    fn ready(
+        &mut self,
+        body: &[u8],
+        ended: Option<Owed>,
+        books: &mut Books,
+    ) -> Result<(bool, Outcome), ServerFault> {
+        let status = backend::ready_for_query(body)?;
+        let visible = ended.is_none_or(|owed| owed.origin == Origin::Client);
+        if let Some(owed) = ended {
+            if owed.request != Request::Sync && owed.origin == Origin::Client {
+                self.counts.simple_queries += 1;
+            }
+            self.completed_query(owed, books);
+        }
+        if self.injection_failure.is_some() {
+            return Ok((false, Outcome::SettingsRefused));
+        }
+        if visible {
+            self.unit.committed = true;
+            self.next_status = status;
+        }
+        let done = visible && self.pipeline.is_quiescent();
+        Ok((visible, if done { Outcome::Done } else { Outcome::More }))
+    }
+
+    fn error(
+        &mut self,
+        body: &[u8],
+        books: &mut Books,
+        forward: &mut Forward<'_>,
+    ) -> Result<(bool, Outcome), ServerFault> {
+        let answer = self.pipeline.answer(tag::ERROR_RESPONSE)?;
+        let fields = backend::error_fields(body)?;
+        let fatal = matches!(fields.severity(), Some(Severity::Fatal | Severity::Panic));
+        if let Answer::Failed(Owed { origin: Origin::Injected, request: Request::Query, .. }) = answer
+            && !fatal
+        {
+            self.injection_failure = Some(body.into());
+            return Ok((false, Outcome::More));
+        }
+        self.counts.messages += 1;
+        self.counts.errors += 1;
+        let code = fields.code();
+        if self.may_retry() && runs_elsewhere(code, &fields) {
+            return Ok((false, Outcome::Retry { code, reusable: !fatal }));
+        }
+        self.unit.committed = true;
+        self.unit.failed = true;
+        if let Answer::Failed(owed) = answer {
+            let renamed = rename_statement(self, body);
+            self.undo(&owed, books);
+            for owed in self.pipeline.take_skipped() {
+                self.undo(&owed, books);
+            }
+            if let Some(renamed) = renamed {
+                forward.flush();
+                causeway_protocol::encode::raw(forward.to_client, tag::ERROR_RESPONSE, &renamed);
+                return Ok((false, if fatal { Outcome::Fatal } else { Outcome::More }));
+            }
+        }
+        Ok((true, if fatal || answer == Answer::Unsolicited { Outcome::Fatal } else { Outcome::More }))
+    }
+
+    /// Ends an attempt whose answer nobody has seen.
+    fn void(&mut self, after_error: usize, input: &[u8], books: &mut Books, outcome: Outcome) -> Scan {
+        let rest = input.get(after_error..).unwrap_or_default();
+        // Only ReadyForQuery, saying idle, may follow for the connection to be of further use.
+        let clean = *rest == *b"Z\0\0\0\x05I";
+        for owed in self.pipeline.take_skipped() {
+            self.unprepare(&owed, books);
+        }
+        let outcome = match outcome {
+            Outcome::Retry { code, reusable } => {
+                let settled = self.injected_settings.is_none();
+                Outcome::Retry { code, reusable: reusable && clean && settled }
+            }
+            other => other,
+        };
+        Scan { consumed: input.len(), direct: 0..0, outcome }
+    }
+}
+
+fn is_row(tag: u8) -> bool {
+    matches!(tag, tag::DATA_ROW | tag::COPY_DATA)
+}
+
+fn is_looked_into(tag: u8) -> bool {
+    matches!(
+        tag,
+        tag::ERROR_RESPONSE | tag::READY_FOR_QUERY | tag::PARAMETER_STATUS | tag::COMMAND_COMPLETE
+    )
+}
+
+fn is_preliminary(tag: u8) -> bool {
+    matches!(
+        tag,
+        tag::PARSE_COMPLETE
+            | tag::BIND_COMPLETE
+            | tag::PARAMETER_DESCRIPTION
+            | tag::ROW_DESCRIPTION
+            | tag::NO_DATA
+            | tag::NOTICE_RESPONSE
+    )
+}
+
+/// Whether an error from a standby says that the statement belongs, or may succeed, elsewhere: what a standby
+/// refuses, what recovery cancelled, what ended with the server, and what may only not have been replayed there yet.
+fn runs_elsewhere(code: SqlState, fields: &ErrorFields<'_>) -> bool {
+    match code {
+        SqlState::READ_ONLY_TRANSACTION
+        | SqlState::FEATURE_NOT_SUPPORTED
+        | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+        | SqlState::SERIALIZATION_FAILURE
+        | SqlState::ADMIN_SHUTDOWN
+        | SqlState::CRASH_SHUTDOWN
+        | SqlState::CANNOT_CONNECT_NOW
+        | SqlState::DATABASE_DROPPED => true,
+        // cannot assign TransactionIds during recovery, of large objects and pg_logical_emit_message
+        SqlState::INTERNAL_ERROR => {
+            memchr::memmem::find(fields.message(), b"during recovery").is_some()
+        }
+        _ => matches!(code.class(), "42" | "3F"),
+    }
+}

@@ -1,0 +1,179 @@
+//! From an admitted unit to bytes for the server that was chosen.
+
+use std::sync::Arc;
+
+use causeway_pool::Books;
+use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::encode;
+use causeway_protocol::frontend::Target;
+use causeway_protocol::pipeline::{Origin, Request};
+
+use super::settings::transition;
+use super::statements::{Statement, server_name};
+use super::unit::{Item, Note};
+use super::{RETRY_LIMIT, Session};
+
+// === impl Session ===
+
+impl Session {
+    /// Prepares a unit to run on a server connection with these books, which is outside a transaction or already
+    /// in this session's: what the connection lacks is sent ahead, in sync units of its own.
+    pub(crate) fn begin(&mut self, books: &Books, standby: bool, to_server: &mut Vec<u8>) {
+        self.on_standby = standby;
+        self.transaction_writes |= self.unit.demand.writes;
+        let fresh = self.status == TransactionStatus::Idle || self.held_begin.is_some();
+        if fresh {
+            let wanted = self.settings.wanted(standby);
+            if let Some(sql) = transition(&books.settings, &wanted) {
+                encode::query(to_server, sql.as_bytes());
+                let token = self.unit.note(Note::Settings);
+                self.pipeline.push(Request::Query, Origin::Injected, token);
+                self.injected_settings = Some(wanted);
+            }
+        }
+        if let Some(begin) = &self.held_begin {
+            to_server.extend_from_slice(begin);
+            self.pipeline.push(Request::Query, Origin::Injected, 0);
+        }
+        self.unit.retryable =
+            standby && fresh && self.unit.closed && self.unit.sent == 0 && self.unit.admitted <= RETRY_LIMIT;
+    }
+
+    /// Sends what has been admitted and not sent yet.
+    pub(crate) fn emit(
+        &mut self,
+        input: &[u8],
+        books: &mut Books,
+        to_server: &mut Vec<u8>,
+        to_client: &mut Vec<u8>,
+    ) {
+        let items = std::mem::take(&mut self.unit.items);
+        for item in items.iter().skip(self.unit.sent) {
+            self.emit_item(item, input, books, to_server);
+        }
+        self.unit.sent = items.len();
+        self.unit.items = items;
+        self.client_passing = self.unit.admitted.saturating_sub(input.len());
+        self.give_answers(to_client);
+    }
+
+    /// Lets go of the client's input that has been sent, unless the unit may have to run again; returns how many
+    /// bytes that is.
+    pub(crate) fn release(&mut self, arrived: usize) -> usize {
+        if self.may_retry() {
+            return 0;
+        }
+        let released = self.unit.admitted.min(arrived);
+        self.unit.items.clear();
+        self.unit.sent = 0;
+        self.unit.admitted = 0;
+        released
+    }
+
+    /// The first attempt is void: nothing of its answer has reached the client, and the unit runs again.
+    pub(crate) fn retry(&mut self) {
+        self.pipeline.clear();
+        self.unit.sent = 0;
+        self.unit.failed = false;
+        self.unit.retried = true;
+        self.unit.preparing.clear();
+        self.unit.succeeded.clear();
+        self.injected_settings = None;
+        self.injection_failure = None;
+        self.server_passing = 0;
+        self.server_discarding = 0;
+        self.reported.clear();
+    }
+
+    /// Gives the answers that are the proxy's own and whose turn has come.
+    pub(super) fn give_answers(&mut self, to_client: &mut Vec<u8>) {
+        while let Some(owed) = self.pipeline.take_answered() {
+            match owed.request {
+                Request::Parse => encode::parse_complete(to_client),
+                _ => encode::close_complete(to_client),
+            }
+        }
+    }
+
+    fn emit_item(&mut self, item: &Item, input: &[u8], books: &mut Books, to_server: &mut Vec<u8>) {
+        match item {
+            Item::Raw { request, frame, note } => {
+                let end = frame.end.min(input.len());
+                to_server.extend_from_slice(input.get(frame.start..end).unwrap_or_default());
+                if let Some(request) = *request {
+                    if request == Request::Query {
+                        books.unnamed = None;
+                    }
+                    self.pipeline.push(request, Origin::Client, *note);
+                }
+            }
+            Item::Parse { statement, note } => self.emit_parse(statement, *note, books, to_server),
+            Item::ParseAgain { statement, taken, note } => {
+                self.prepare(taken, books, to_server);
+                let types = statement.types.iter().copied();
+                encode::parse(to_server, &taken.server_name, &statement.sql, types);
+                self.pipeline.push(Request::Parse, Origin::Client, *note);
+            }
+            Item::Bind { statement, portal, rest } => {
+                self.prepare(statement, books, to_server);
+                let portal = input.get(portal.clone()).unwrap_or_default();
+                encode::bind_header(to_server, portal, &statement.server_name, rest.len());
+                let end = rest.end.min(input.len());
+                to_server.extend_from_slice(input.get(rest.start..end).unwrap_or_default());
+                self.pipeline.push(Request::Bind, Origin::Client, 0);
+            }
+            Item::Describe { statement } => {
+                self.prepare(statement, books, to_server);
+                encode::describe(to_server, Target::Statement, &statement.server_name);
+                self.pipeline.push(Request::DescribeStatement, Origin::Client, 0);
+            }
+            Item::CloseStatement { note } => self.pipeline.push(Request::Close, Origin::Answered, *note),
+        }
+    }
+
+    fn emit_parse(
+        &mut self,
+        statement: &Arc<Statement>,
+        note: u32,
+        books: &mut Books,
+        to_server: &mut Vec<u8>,
+    ) {
+        let types = statement.types.iter().copied();
+        if statement.server_name.is_empty() {
+            books.unnamed = Some(statement.id);
+        } else if !books.statements.touch(statement.id) {
+            self.insert(statement, books, to_server);
+        } else if self.status != TransactionStatus::Failed {
+            self.pipeline.push(Request::Parse, Origin::Answered, note);
+            return;
+        }
+        // In a failed transaction the server has to refuse even what it has.
+        encode::parse(to_server, &statement.server_name, &statement.sql, types);
+        self.pipeline.push(Request::Parse, Origin::Client, note);
+    }
+
+    /// Sees to it that the server has a statement before something refers to it.
+    fn prepare(&mut self, statement: &Arc<Statement>, books: &mut Books, to_server: &mut Vec<u8>) {
+        if statement.server_name.is_empty() {
+            if books.unnamed == Some(statement.id) {
+                return;
+            }
+            books.unnamed = Some(statement.id);
+        } else if books.statements.touch(statement.id) {
+            return;
+        } else {
+            self.insert(statement, books, to_server);
+        }
+        encode::parse(to_server, &statement.server_name, &statement.sql, statement.types.iter().copied());
+        let token = self.unit.note(Note::Injected { statement: Arc::clone(statement) });
+        self.pipeline.push(Request::Parse, Origin::Injected, token);
+    }
+
+    fn insert(&mut self, statement: &Statement, books: &mut Books, to_server: &mut Vec<u8>) {
+        if let Some(evicted) = books.statements.insert(statement.id) {
+            encode::close(to_server, Target::Statement, &server_name(evicted));
+            self.pipeline.push(Request::Close, Origin::Injected, 0);
+        }
+        self.unit.preparing.push(statement.id);
+    }
+}

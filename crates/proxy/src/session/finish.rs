@@ -1,0 +1,271 @@
+//! What a unit has changed, taken in when its answers come and when it ends.
+
+use std::sync::Arc;
+
+use causeway_pool::Books;
+use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::encode;
+use causeway_protocol::pipeline::{Owed, Request};
+use causeway_protocol::report::ErrorReport;
+use causeway_routing::{Command, Isolation, Modes, PinReason, SettingValue};
+
+use super::Session;
+use super::statements::SERVER_NAME_PREFIX;
+use super::unit::Note;
+use crate::config::PoolMode;
+
+/// What is to be done after a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The server connection goes back to its pool.
+    pub(crate) checkin: bool,
+    /// A transaction is over.
+    pub(crate) transaction: bool,
+    /// Something was acknowledged that was not proven to be a read.
+    pub(crate) wrote: bool,
+    /// The catalogue may have changed.
+    pub(crate) defined: bool,
+    /// The session keeps its server connection from now on.
+    pub(crate) pinned: Option<PinReason>,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The unit is over: takes in its effects and says what is to be done.
+    pub(crate) fn finish(&mut self, books: &mut Books) -> Ended {
+        let before = self.status;
+        self.status = self.next_status;
+        self.held_begin = None;
+        let mut ended = Ended::default();
+        let undone = self.unit.failed && self.status == TransactionStatus::Idle && before == TransactionStatus::Idle;
+        for class in std::mem::take(&mut self.unit.succeeded) {
+            for command in &class.commands {
+                self.take_effect(command, undone, books);
+                ended.defined |= matches!(command, Command::Definition);
+            }
+        }
+        if self.status == TransactionStatus::Idle {
+            if self.settings.changed_in_transaction() {
+                self.settings.end_transaction(self.rolled_back);
+                if self.rolled_back {
+                    books.settings = self.settings.wanted(self.on_standby);
+                }
+            }
+            self.savepoints = false;
+        }
+        if let Some(reason) = self.unit.pin
+            && self.pin.is_none()
+            && !(undone && ends_with_its_transaction(reason))
+        {
+            self.pin = Some(reason);
+            ended.pinned = Some(reason);
+        }
+        ended.wrote = self.transaction_writes;
+        ended.transaction = self.status == TransactionStatus::Idle;
+        if ended.transaction {
+            self.transaction_writes = false;
+        }
+        ended.checkin = ended.transaction && self.pin.is_none() && self.mode != PoolMode::Session;
+        self.unit.clear();
+        self.pipeline.clear();
+        ended
+    }
+
+    /// The server is gone with the unit unfinished: whatever it was doing may have happened.
+    pub(crate) fn lost(&mut self) -> bool {
+        self.transaction_writes || self.unit.demand.writes
+    }
+
+    /// No server is to be had for the gathered unit: the client gets an error, and the unit is as if skipped. Returns
+    /// how many of the `arrived` bytes of the client's input have been dealt with by that.
+    pub(crate) fn refuse(&mut self, report: &ErrorReport, arrived: usize, answer: &mut Vec<u8>) -> usize {
+        while let Some(note) = self.unit.notes.pop() {
+            match note {
+                Note::Parsed { name, .. } => {
+                    self.statements.remove(&name);
+                }
+                Note::Closed { name, statement } => {
+                    self.statements.insert(&name, statement);
+                }
+                _ => {}
+            }
+        }
+        encode::error_response(answer, report);
+        if self.unit.closed {
+            encode::ready_for_query(answer, self.status);
+        } else {
+            self.skipping = true;
+        }
+        let consumed = self.unit.admitted.min(arrived);
+        self.client_discarding = self.unit.admitted - consumed;
+        self.unit.clear();
+        self.pipeline.clear();
+        consumed
+    }
+
+    /// The body of the error that the injected settings gave.
+    pub(crate) fn take_injection_failure(&mut self) -> Option<Box<[u8]>> {
+        self.injection_failure.take()
+    }
+
+    /// A request of the extended protocol has been answered.
+    pub(super) fn completed(&mut self, owed: Owed) {
+        if owed.request == Request::Execute {
+            self.counts.extended_queries += 1;
+            if let Some(Note::Commands(class)) = self.unit.noted(owed.token) {
+                self.unit.succeeded.push(Arc::clone(class));
+            }
+        }
+    }
+
+    /// A Query or Sync, the client's or an injected one, has come to its ReadyForQuery.
+    pub(super) fn completed_query(&mut self, owed: Owed, books: &mut Books) {
+        match self.unit.noted(owed.token) {
+            Some(Note::Settings) if self.injection_failure.is_none() => {
+                if let Some(settings) = self.injected_settings.take() {
+                    books.settings = settings;
+                }
+            }
+            Some(Note::Commands(class)) if !self.unit.failed => {
+                self.unit.succeeded.push(Arc::clone(class));
+            }
+            _ => {}
+        }
+    }
+
+    /// A request has failed or was skipped: names and books are as before it.
+    pub(super) fn undo(&mut self, owed: &Owed, books: &mut Books) {
+        self.unprepare(owed, books);
+        match self.unit.noted(owed.token) {
+            Some(Note::Parsed { name, .. }) => {
+                self.statements.remove(name);
+            }
+            Some(Note::Closed { name, statement }) => {
+                self.statements.insert(name, Arc::clone(statement));
+            }
+            _ => {
+                if owed.request == Request::Parse && owed.token == 0 {
+                    self.statements.remove(b"");
+                }
+            }
+        }
+    }
+
+    /// A Parse has failed or was skipped: the server does not have the statement.
+    pub(super) fn unprepare(&mut self, owed: &Owed, books: &mut Books) {
+        if owed.request != Request::Parse {
+            return;
+        }
+        match self.unit.noted(owed.token) {
+            Some(Note::Parsed { statement, .. } | Note::Injected { statement })
+                if !statement.server_name.is_empty() =>
+            {
+                if self.unit.preparing.contains(&statement.id) {
+                    books.statements.remove(statement.id);
+                }
+            }
+            _ => books.unnamed = None,
+        }
+    }
+
+    fn take_effect(&mut self, command: &Command, undone: bool, books: &mut Books) {
+        let in_transaction = self.status != TransactionStatus::Idle;
+        match command {
+            Command::Set { name, value, local: false } if !undone => {
+                self.set(name, value, in_transaction, books);
+            }
+            Command::SessionCharacteristics(modes) if !undone => {
+                for (name, value) in characteristics(modes) {
+                    self.set(name, &SettingValue::Text(value.into()), in_transaction, books);
+                }
+            }
+            Command::Reset(name) if !undone => {
+                self.settings.reset(name.as_deref(), in_transaction);
+                match name {
+                    Some(name) => books.settings.reset(name),
+                    None => books.settings.clear(),
+                }
+                self.pin_if_savepoints(in_transaction);
+            }
+            Command::DiscardAll => {
+                self.statements.clear_named();
+                self.statements.remove(b"");
+                self.settings.reset(None, false);
+                books.settings.clear();
+                books.statements.clear();
+                books.unnamed = None;
+                self.pin = None;
+            }
+            Command::Deallocate(None) => {
+                self.statements.clear_named();
+                books.statements.clear();
+            }
+            Command::Savepoint => {
+                self.savepoints = in_transaction;
+                if self.settings.changed_in_transaction() {
+                    self.unit.pin = Some(PinReason::Setting);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, name: &str, value: &SettingValue, in_transaction: bool, books: &mut Books) {
+        self.settings.set(name, value, in_transaction);
+        match value {
+            SettingValue::Text(text) => books.settings.set(name, &format!("={text}")),
+            SettingValue::Default => books.settings.reset(name),
+        }
+        self.pin_if_savepoints(in_transaction);
+    }
+
+    /// What a rollback to a savepoint does to settings is not followed.
+    fn pin_if_savepoints(&mut self, in_transaction: bool) {
+        if in_transaction && self.savepoints {
+            self.unit.pin = Some(PinReason::Setting);
+        }
+    }
+}
+
+/// What such a statement leaves behind is gone when its transaction is rolled back.
+fn ends_with_its_transaction(reason: PinReason) -> bool {
+    matches!(
+        reason,
+        PinReason::TemporaryTable
+            | PinReason::Cursor
+            | PinReason::Listen
+            | PinReason::Authorization
+            | PinReason::Setting
+            | PinReason::LargeObject
+            | PinReason::Snapshot
+            | PinReason::BackendPid
+    )
+}
+
+/// The settings behind SET SESSION CHARACTERISTICS AS TRANSACTION.
+fn characteristics(modes: &Modes) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let on_off = |on: bool| if on { "on" } else { "off" };
+    let isolation = modes.isolation.map(|isolation| match isolation {
+        Isolation::ReadCommitted => "'read committed'",
+        Isolation::RepeatableRead => "'repeatable read'",
+        Isolation::Serializable => "'serializable'",
+    });
+    [
+        ("default_transaction_read_only", modes.read_only.map(on_off)),
+        ("default_transaction_deferrable", modes.deferrable.map(on_off)),
+        ("default_transaction_isolation", isolation),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+}
+
+/// The body of an error that names a server-side statement, with the client's own name in its place.
+pub(super) fn rename_statement(session: &Session, body: &[u8]) -> Option<Vec<u8>> {
+    let start = memchr::memmem::find(body, SERVER_NAME_PREFIX)?;
+    let rest = body.get(start..)?;
+    let len = rest.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(rest.len());
+    let (server_name, tail) = rest.split_at_checked(len)?;
+    let name = session.statements.name_on_server(server_name)?;
+    Some([body.get(..start)?, name, tail].concat())
+}

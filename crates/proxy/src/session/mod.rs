@@ -1,0 +1,189 @@
+//! The session machine: what a client's messages mean, what a server is sent, and what comes back of it.
+//!
+//! Nothing here waits, reads a clock or touches a socket. The shell around it moves bytes:
+//!
+//! * [`Session::admit`] looks at the client's input and gathers a unit, or answers it on the spot;
+//! * [`Session::begin`] and [`Session::emit`] turn the unit into bytes for the server that was chosen;
+//! * [`Session::answer`] looks at the server's input and says what the client gets;
+//! * [`Session::finish`] takes in what the unit has changed.
+
+mod admit;
+mod answer;
+mod emit;
+mod finish;
+pub(crate) mod settings;
+pub(crate) mod statements;
+mod unit;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use causeway_pool::Settings;
+use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::pipeline::Pipeline;
+use causeway_routing::cache::{StatementCache, SyntaxOptions};
+use causeway_routing::catalogue::Catalogue;
+use causeway_routing::{Class, PinReason};
+
+pub(crate) use self::admit::Admitted;
+pub(crate) use self::answer::Outcome;
+use self::settings::SessionSettings;
+use self::statements::{ClientStatements, StatementRegistry};
+pub(crate) use self::unit::Demand;
+use self::unit::Unit;
+use crate::config::PoolMode;
+
+/// Client frames up to this length are looked at whole; longer ones are forwarded as they arrive, unclassified.
+const LARGE_FRAME: usize = 1024 * 1024;
+
+/// A unit may be run again while it is at most this long.
+const RETRY_LIMIT: usize = 256 * 1024;
+
+/// What the machine looks things up in.
+pub(crate) struct Lookups<'a> {
+    pub(crate) classifier: &'a Mutex<StatementCache>,
+    pub(crate) registry: &'a StatementRegistry,
+    pub(crate) catalogue: Option<&'a Catalogue>,
+}
+
+/// What was counted since the shell last took it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) messages: u64,
+    pub(crate) rows: u64,
+    pub(crate) errors: u64,
+    pub(crate) simple_queries: u64,
+    pub(crate) extended_queries: u64,
+}
+
+/// One client's session, apart from its sockets.
+#[derive(Debug)]
+pub(crate) struct Session {
+    mode: PoolMode,
+    statements: ClientStatements,
+    pub(crate) settings: SessionSettings,
+    pipeline: Pipeline,
+    unit: Unit,
+    status: TransactionStatus,
+    pin: Option<PinReason>,
+    /// A BEGIN READ ONLY that has been answered and not sent: the next statement decides where it goes.
+    held_begin: Option<Box<[u8]>>,
+    syntax: SyntaxOptions,
+    /// The unit was refused before its end: what comes up to Sync is thrown away.
+    skipping: bool,
+    /// How much of a client frame is still to be forwarded, or to be thrown away.
+    client_passing: usize,
+    client_discarding: usize,
+    /// How much of a server frame is still to be forwarded, or to be thrown away.
+    server_passing: usize,
+    server_discarding: usize,
+    /// The server connection at hand is a standby's.
+    on_standby: bool,
+    /// The status that the server gave last.
+    next_status: TransactionStatus,
+    /// The running transaction has savepoints.
+    savepoints: bool,
+    /// Something in the running transaction was not proven to be a read.
+    transaction_writes: bool,
+    /// The last CommandComplete said ROLLBACK.
+    rolled_back: bool,
+    /// What the server connection will have once the injected settings have succeeded.
+    injected_settings: Option<Settings>,
+    /// The body of the error that the injected settings gave.
+    injection_failure: Option<Box<[u8]>>,
+    /// ParameterStatus messages seen: name and value.
+    reported: Vec<(Box<[u8]>, Box<[u8]>)>,
+    counts: Counts,
+}
+
+// === impl Lookups ===
+
+impl Lookups<'_> {
+    fn classify(&self, sql: &[u8], syntax: SyntaxOptions) -> Arc<Class> {
+        self.classifier.lock().unwrap_or_else(PoisonError::into_inner).classify(sql, syntax)
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// A session that has just logged in.
+    pub(crate) fn new(mode: PoolMode, settings: SessionSettings) -> Self {
+        Self {
+            mode,
+            statements: ClientStatements::default(),
+            settings,
+            pipeline: Pipeline::default(),
+            unit: Unit::default(),
+            status: TransactionStatus::Idle,
+            pin: None,
+            held_begin: None,
+            syntax: SyntaxOptions { standard_conforming_strings: true, utf8: true },
+            skipping: false,
+            client_passing: 0,
+            client_discarding: 0,
+            server_passing: 0,
+            server_discarding: 0,
+            on_standby: false,
+            next_status: TransactionStatus::Idle,
+            savepoints: false,
+            transaction_writes: false,
+            rolled_back: false,
+            injected_settings: None,
+            injection_failure: None,
+            reported: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What the gathered unit needs.
+    pub(crate) fn demand(&self) -> Demand {
+        self.unit.demand
+    }
+
+    /// The transaction status as the client knows it.
+    pub(crate) fn status(&self) -> TransactionStatus {
+        self.status
+    }
+
+    /// Why the session keeps its server connection between transactions.
+    pub(crate) fn pin(&self) -> Option<PinReason> {
+        self.pin
+    }
+
+    /// Whether the client is inside a transaction of which no server knows yet.
+    pub(crate) fn holds_begin(&self) -> bool {
+        self.held_begin.is_some()
+    }
+
+    /// Whether the running unit could run again on another server.
+    pub(crate) fn may_retry(&self) -> bool {
+        self.unit.retryable && !self.unit.committed
+    }
+
+    /// Whether the last message of the running unit has been admitted.
+    pub(crate) fn unit_closed(&self) -> bool {
+        self.unit.closed
+    }
+
+    /// What was counted since the last call.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// The parameters that the server has reported since the last call.
+    pub(crate) fn take_reported(&mut self) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+        std::mem::take(&mut self.reported)
+    }
+
+    /// A parameter's value as the client knows it; some change how its statements are to be read.
+    pub(crate) fn parameter(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"standard_conforming_strings" => self.syntax.standard_conforming_strings = value == b"on",
+            b"client_encoding" => self.syntax.utf8 = value.eq_ignore_ascii_case(b"UTF8"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! The settings a session wants to find on whichever server connection it is given.
+
+use std::sync::Arc;
+
+use causeway_pool::{Change, Settings};
+use causeway_routing::SettingValue;
+
+/// Settings that a server consults at Parse. A server-side statement is shared only between sessions that agree on
+/// all of them.
+const PARSE_AFFECTING: [&str; 9] = [
+    "array_nulls",
+    "backslash_quote",
+    "client_encoding",
+    "datestyle",
+    "intervalstyle",
+    "standard_conforming_strings",
+    "timezone",
+    "transform_null_equals",
+    "xmloption",
+];
+
+/// Defaults of transactions that are never given to a standby: it refuses some of them, and is read-only anyway.
+const NOT_FOR_STANDBYS: [&str; 3] =
+    ["default_transaction_read_only", "default_transaction_deferrable", "default_transaction_isolation"];
+
+/// The settings of one session.
+///
+/// A value is SQL: after `=` the text that followed SET's `=` or TO, after `'` the body of a string literal for
+/// `set_config`, which takes what a start-up packet holds.
+#[derive(Debug)]
+pub(crate) struct SessionSettings {
+    startup: Settings,
+    wanted: Settings,
+    /// What was wanted before the running transaction changed it.
+    before_transaction: Option<Settings>,
+    parse_key: Arc<str>,
+}
+
+// === impl SessionSettings ===
+
+impl SessionSettings {
+    /// The settings of a session that has just started with these parameters.
+    pub(crate) fn new<'a>(startup: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut settings = Settings::default();
+        for (name, value) in startup {
+            settings.set(&name.to_ascii_lowercase(), &format!("'{}", value.replace('\'', "''")));
+        }
+        let mut session = Self {
+            startup: settings.clone(),
+            wanted: settings,
+            before_transaction: None,
+            parse_key: Arc::from(""),
+        };
+        session.refresh_parse_key();
+        session
+    }
+
+    /// What a server connection must have; `standby` leaves out what a standby must not get.
+    pub(crate) fn wanted(&self, standby: bool) -> Settings {
+        let unfit = |name: &&str| standby && self.wanted.value(name).is_some();
+        if !NOT_FOR_STANDBYS.iter().any(|name| unfit(&name)) {
+            return self.wanted.clone();
+        }
+        let mut fit = self.wanted.clone();
+        for name in NOT_FOR_STANDBYS {
+            fit.reset(name);
+        }
+        fit
+    }
+
+    /// What parse-affecting settings this session has, as one comparable text.
+    pub(crate) fn parse_key(&self) -> &Arc<str> {
+        &self.parse_key
+    }
+
+    /// Whether transactions of this session are serializable unless they say otherwise.
+    pub(crate) fn serializable(&self) -> bool {
+        let isolation = self.wanted.value("default_transaction_isolation");
+        isolation.is_some_and(|value| value.to_ascii_lowercase().contains("serializable"))
+    }
+
+    /// A SET has succeeded.
+    pub(crate) fn set(&mut self, name: &str, value: &SettingValue, in_transaction: bool) {
+        self.remember(in_transaction);
+        match value {
+            SettingValue::Text(text) => self.wanted.set(name, &format!("={text}")),
+            SettingValue::Default => self.restore(name),
+        }
+        self.refresh_parse_key();
+    }
+
+    /// A RESET has succeeded: back to what the session started with, all if no name is given.
+    pub(crate) fn reset(&mut self, name: Option<&str>, in_transaction: bool) {
+        self.remember(in_transaction);
+        match name {
+            Some(name) => self.restore(name),
+            None => self.wanted = self.startup.clone(),
+        }
+        self.refresh_parse_key();
+    }
+
+    /// The running transaction has changed settings.
+    pub(crate) fn changed_in_transaction(&self) -> bool {
+        self.before_transaction.is_some()
+    }
+
+    /// The transaction is over; a rollback takes its changes back.
+    pub(crate) fn end_transaction(&mut self, rolled_back: bool) {
+        if let Some(before) = self.before_transaction.take()
+            && rolled_back
+        {
+            self.wanted = before;
+            self.refresh_parse_key();
+        }
+    }
+
+    fn remember(&mut self, in_transaction: bool) {
+        if in_transaction && self.before_transaction.is_none() {
+            self.before_transaction = Some(self.wanted.clone());
+        }
+    }
+
+    fn restore(&mut self, name: &str) {
+        match self.startup.value(name).map(str::to_owned) {
+            Some(value) => self.wanted.set(name, &value),
+            None => self.wanted.reset(name),
+        }
+    }
+
+    fn refresh_parse_key(&mut self) {
+        let mut key = String::new();
+        for name in PARSE_AFFECTING {
+            if let Some(value) = self.wanted.value(name) {
+                key.push_str(name);
+                key.push_str(value);
+                key.push('\n');
+            }
+        }
+        if *self.parse_key != *key {
+            self.parse_key = key.into();
+        }
+    }
+}
+
+/// The statements that turn what a server connection has into `wanted`, or nothing.
+pub(crate) fn transition(has: &Settings, wanted: &Settings) -> Option<String> {
+    if has.same(wanted) {
+        return None;
+    }
+    let mut sql = String::new();
+    for change in has.difference(wanted) {
+        if !sql.is_empty() {
+            sql.push_str("; ");
+        }
+        match change {
+            Change::Reset(name) => {
+                sql.push_str("RESET ");
+                push_name(&mut sql, name);
+            }
+            Change::Set(name, value) => match value.split_at_checked(1) {
+                Some(("'", body)) => {
+                    sql.push_str("SELECT pg_catalog.set_config('");
+                    sql.push_str(&name.replace('\'', "''"));
+                    // E'' would be needed for a backslash only where standard_conforming_strings is off.
+                    sql.push_str("', '");
+                    sql.push_str(body);
+                    sql.push_str("', false)");
+                }
+                Some((_, text)) => {
+                    sql.push_str("SET ");
+                    push_name(&mut sql, name);
+                    sql.push_str(" TO ");
+                    sql.push_str(text);
+                }
+                None => {}
+            },
+        }
+    }
+    (!sql.is_empty()).then_some(sql)
+}
+
+/// A setting's name as SET takes it: `a`, `a.b`, each part quoted.
+fn push_name(sql: &mut String, name: &str) {
+    for (n, part) in name.split('.').enumerate() {
+        if n > 0 {
+            sql.push('.');
+        }
+        sql.push('"');
+        sql.push_str(&part.replace('"', "\"\""));
+        sql.push('"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> SettingValue {
+        SettingValue::Text(value.into())
+    }
+
+    #[test]
+    fn reset_goes_back_to_the_start() {
+        let mut settings = SessionSettings::new([("work_mem", "6MB")]);
+        settings.set("work_mem", &text("'9MB'"), false);
+        assert_eq!(settings.wanted(false).value("work_mem"), Some("='9MB'"));
+        settings.reset(None, false);
+        assert_eq!(settings.wanted(false).value("work_mem"), Some("'6MB"));
+        settings.set("work_mem", &SettingValue::Default, false);
+        assert_eq!(settings.wanted(false).value("work_mem"), Some("'6MB"));
+    }
+
+    #[test]
+    fn rollback_takes_changes_back() {
+        let mut settings = SessionSettings::new([]);
+        settings.set("a", &text("1"), true);
+        settings.set("b", &text("2"), true);
+        settings.end_transaction(true);
+        assert_eq!(settings.wanted(false).value("a"), None);
+        settings.set("a", &text("3"), true);
+        settings.end_transaction(false);
+        assert_eq!(settings.wanted(false).value("a"), Some("=3"));
+    }
+
+    #[test]
+    fn transitions_are_sql() {
+        let mut has = Settings::default();
+        has.set("search_path", "=shop, public");
+        let settings = SessionSettings::new([("application_name", "o'b"), ("a.b", "1")]);
+        let sql = transition(&has, &settings.wanted(false)).unwrap();
+        assert!(sql.contains("RESET \"search_path\""), "{sql}");
+        assert!(sql.contains("SELECT pg_catalog.set_config('application_name', 'o''b', false)"), "{sql}");
+        assert_eq!(transition(&has, &has.clone()), None);
+        let mut wanted = Settings::default();
+        wanted.set("search_path", "=\"$user\", x");
+        assert_eq!(transition(&has, &wanted).as_deref(), Some("SET \"search_path\" TO \"$user\", x"));
+    }
+
+    #[test]
+    fn parse_key_follows_only_what_parse_consults() {
+        let mut settings = SessionSettings::new([("TimeZone", "UTC")]);
+        let utc = Arc::clone(settings.parse_key());
+        settings.set("work_mem", &text("'9MB'"), false);
+        assert_eq!(*settings.parse_key(), utc);
+        settings.set("timezone", &text("'Asia/Tokyo'"), false);
+        assert_ne!(*settings.parse_key(), utc);
+    }
+
+    #[test]
+    fn standbys_get_no_transaction_defaults() {
+        let settings = SessionSettings::new([("default_transaction_isolation", "serializable"), ("x.y", "1")]);
+        assert!(settings.serializable());
+        assert_eq!(settings.wanted(true).value("default_transaction_isolation"), None);
+        assert_eq!(settings.wanted(true).value("x.y"), Some("'1"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Prepared statements as clients made them, and what they are called on servers.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use causeway_pool::StatementId;
+use causeway_routing::Class;
+
+/// What the names of server-side statements begin with.
+pub(crate) const SERVER_NAME_PREFIX: &[u8] = b"causeway_";
+
+/// A prepared statement: what Parse was given, and everything else that decides what it means.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    /// What the books of server connections know it by.
+    pub(crate) id: StatementId,
+    /// Its name on servers; empty for the unnamed statement.
+    pub(crate) server_name: Box<[u8]>,
+    /// The query.
+    pub(crate) sql: Box<[u8]>,
+    /// The parameter types that were given.
+    pub(crate) types: Box<[u32]>,
+    /// The settings that a server consults at Parse, literals being converted there: a `timestamptz '...'` prepared
+    /// under one TimeZone must not be executed for a session under another.
+    parse_settings: Arc<str>,
+    /// What it is.
+    pub(crate) class: Arc<Class>,
+}
+
+/// All named statements of all sessions, each text once.
+#[derive(Debug, Default)]
+pub(crate) struct StatementRegistry {
+    hasher: RandomState,
+    next: AtomicU64,
+    statements: Mutex<Interned>,
+}
+
+#[derive(Debug, Default)]
+struct Interned {
+    by_hash: HashMap<u64, Vec<Weak<Statement>>>,
+    /// At this size the dead entries are swept out.
+    sweep_at: usize,
+}
+
+/// What a statement is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    pub(crate) sql: &'a [u8],
+    pub(crate) types: &'a [u32],
+    pub(crate) parse_settings: &'a Arc<str>,
+    pub(crate) class: &'a Arc<Class>,
+}
+
+/// The names one client has given to its statements.
+#[derive(Debug, Default)]
+pub(crate) struct ClientStatements {
+    named: HashMap<Box<[u8]>, Arc<Statement>>,
+    unnamed: Option<Arc<Statement>>,
+}
+
+/// What servers know a named statement by.
+pub(crate) fn server_name(id: StatementId) -> Box<[u8]> {
+    [SERVER_NAME_PREFIX, format!("{:x}", id.0).as_bytes()].concat().into()
+}
+
+// === impl Statement ===
+
+impl Statement {
+    fn is(&self, content: &Content<'_>) -> bool {
+        *self.sql == *content.sql
+            && *self.types == *content.types
+            && self.parse_settings == *content.parse_settings
+    }
+
+    fn new(id: u64, server_name: Box<[u8]>, content: &Content<'_>) -> Arc<Self> {
+        Arc::new(Self {
+            id: StatementId(id),
+            server_name,
+            sql: content.sql.into(),
+            types: content.types.into(),
+            parse_settings: Arc::clone(content.parse_settings),
+            class: Arc::clone(content.class),
+        })
+    }
+}
+
+// === impl StatementRegistry ===
+
+impl StatementRegistry {
+    /// The statement of this content under a server-side name, shared with everyone who prepared the same.
+    pub(crate) fn named(&self, content: &Content<'_>) -> Arc<Statement> {
+        let hash = self.hasher.hash_one((content.sql, content.types, &**content.parse_settings));
+        let mut interned = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = interned.by_hash.get(&hash).and_then(|candidates| {
+            candidates.iter().filter_map(Weak::upgrade).find(|statement| statement.is(content))
+        });
+        if let Some(statement) = known {
+            return statement;
+        }
+        let id = self.next_id();
+        let statement = Statement::new(id, server_name(StatementId(id)), content);
+        interned.sweep();
+        interned.by_hash.entry(hash).or_default().push(Arc::downgrade(&statement));
+        statement
+    }
+
+    /// A statement for the empty name, which is never shared.
+    pub(crate) fn unnamed(&self, content: &Content<'_>) -> Arc<Statement> {
+        Statement::new(self.next_id(), Box::default(), content)
+    }
+
+    /// How many different statements are alive.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let interned = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        interned.by_hash.values().flatten().filter(|statement| statement.strong_count() > 0).count()
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+// === impl Interned ===
+
+impl Interned {
+    /// Drops the entries of statements that nobody holds any more, each time their number may have doubled.
+    fn sweep(&mut self) {
+        const FIRST: usize = 1024;
+        if self.by_hash.len() < self.sweep_at.max(FIRST) {
+            return;
+        }
+        self.by_hash.retain(|_, candidates| {
+            candidates.retain(|statement| statement.strong_count() > 0);
+            !candidates.is_empty()
+        });
+        self.sweep_at = self.by_hash.len().saturating_mul(2);
+    }
+}
+
+// === impl ClientStatements ===
+
+impl ClientStatements {
+    /// The statement of this name.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
+    }
+
+    /// Gives `name` to a statement and returns the one that had it.
+    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>) -> Option<Arc<Statement>> {
+        if name.is_empty() {
+            self.unnamed.replace(statement)
+        } else {
+            self.named.insert(name.into(), statement)
+        }
+    }
+
+    /// Takes `name` from its statement.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Arc<Statement>> {
+        if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
+    }
+
+    /// The client's name for the statement that servers know by `server_name`.
+    pub(crate) fn name_on_server(&self, server_name: &[u8]) -> Option<&[u8]> {
+        let known = |(_, statement): &(&Box<[u8]>, &Arc<Statement>)| *statement.server_name == *server_name;
+        self.named.iter().find(known).map(|(name, _)| &**name)
+    }
+
+    /// Forgets all, as DEALLOCATE ALL does; the unnamed statement stays.
+    pub(crate) fn clear_named(&mut self) {
+        self.named.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_routing::classify::{Limits, classify};
+
+    fn content<'a>(sql: &'a [u8], settings: &'a Arc<str>, class: &'a Arc<Class>) -> Content<'a> {
+        Content { sql, types: &[], parse_settings: settings, class }
+    }
+
+    #[test]
+    fn shared_only_between_equals() {
+        let registry = StatementRegistry::default();
+        let class = Arc::new(classify(b"SELECT 1", &Limits::default()));
+        let (utc, tokyo) = (Arc::from("timezone=UTC"), Arc::from("timezone=Asia/Tokyo"));
+        let first = registry.named(&content(b"SELECT 1", &utc, &class));
+        assert!(Arc::ptr_eq(&first, &registry.named(&content(b"SELECT 1", &utc, &class))));
+        let typed = Content { types: &[23], ..content(b"SELECT 1", &utc, &class) };
+        for other in [
+            registry.named(&content(b"SELECT 1", &tokyo, &class)),
+            registry.named(&content(b"SELECT 2", &utc, &class)),
+            registry.named(&typed),
+        ] {
+            assert_ne!(first.id, other.id);
+            assert_ne!(first.server_name, other.server_name);
+        }
+    }
+
+    #[test]
+    fn the_dead_are_swept_out() {
+        let registry = StatementRegistry::default();
+        let class = Arc::new(classify(b"SELECT 1", &Limits::default()));
+        let settings = Arc::from("");
+        for n in 0..10_000 {
+            registry.named(&content(format!("SELECT {n}").as_bytes(), &settings, &class));
+        }
+        assert_eq!(registry.len(), 0);
+        assert!(registry.statements.lock().unwrap().by_hash.len() <= 1024);
+    }
+}

@@ -1,0 +1,476 @@
+//! PostgreSQL's tokens, exactly as the server cuts them.
+//!
+//! The authority is `src/backend/parser/scan.l`. Every other tokenizer differs somewhere (a comment that ends at a
+//! carriage return, `c$$` as an identifier, comments that nest), and each difference hides a statement from whoever
+//! looks at the tokens; so the judges of this crate look at no others.
+//!
+//! `standard_conforming_strings` is taken to be on, and the text to be in an encoding whose multi-byte characters
+//! contain no ASCII bytes; sessions where that does not hold are not judged by their text at all.
+
+use crate::lexer::class::{HORIZONTAL, IDENT, IDENT_START, OPERATOR, SPACE, is};
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenKind {
+    /// An unquoted identifier or keyword, in the client's spelling.
+    Word,
+    /// `"..."`.
+    QuotedWord,
+    /// `U&"..."`, without the UESCAPE clause that may follow.
+    UnicodeWord,
+    /// `'...'`.
+    String,
+    /// `E'...'`.
+    EscapeString,
+    /// `U&'...'`, without the UESCAPE clause that may follow.
+    UnicodeString,
+    /// `N'...'`.
+    NationalString,
+    /// `B'...'`.
+    BitString,
+    /// `X'...'`.
+    HexString,
+    /// `$tag$...$tag$`.
+    DollarString,
+    /// An integer in any base.
+    Integer,
+    /// A number with a point or an exponent.
+    Numeric,
+    /// `$1`.
+    Parameter,
+    /// An operator, single characters such as `+` and `=` included.
+    Operator,
+    /// `,`
+    Comma,
+    /// `;`
+    Semicolon,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// `(`
+    LeftParen,
+    /// `)`
+    RightParen,
+    /// `[`
+    LeftBracket,
+    /// `]`
+    RightBracket,
+    /// `:`
+    Colon,
+    /// `::`
+    Typecast,
+    /// `:=`
+    ColonEquals,
+    /// `=>`
+    EqualsGreater,
+    /// A string, quoted identifier or comment that does not end.
+    Unterminated,
+    /// A byte that begins no token.
+    Invalid,
+}
+
+/// One token: bytes `start..end` of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Its first byte.
+    pub start: usize,
+    /// One past its last byte.
+    pub end: usize,
+}
+
+/// An iterator over the tokens of a text. It allocates nothing and looks at no byte more than three times.
+#[derive(Clone, Debug)]
+pub struct Lexer<'a> {
+    text: &'a [u8],
+    position: usize,
+}
+
+// === impl Token ===
+
+impl Token {
+    /// The bytes of this token in `text`, which must be the text it was read from.
+    pub fn text(self, text: &[u8]) -> &[u8] {
+        text.get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+// === impl TokenKind ===
+
+impl TokenKind {
+    /// Whether this is a constant of any type.
+    pub fn is_literal(self) -> bool {
+        self.is_string() || matches!(self, Self::BitString | Self::HexString | Self::Integer | Self::Numeric)
+    }
+
+    /// Whether the grammar takes this where it wants a string constant (`Sconst`).
+    pub fn is_string(self) -> bool {
+        matches!(
+            self,
+            Self::String
+                | Self::EscapeString
+                | Self::UnicodeString
+                | Self::NationalString
+                | Self::DollarString
+        )
+    }
+
+    /// Whether this may be a name.
+    pub fn is_name(self) -> bool {
+        matches!(self, Self::Word | Self::QuotedWord | Self::UnicodeWord)
+    }
+}
+
+// === impl Lexer ===
+
+impl<'a> Lexer<'a> {
+    /// Tokens of `text`.
+    pub fn new(text: &'a [u8]) -> Self {
+        Self { text, position: 0 }
+    }
+
+    fn at(&self, offset: usize) -> u8 {
+        // A NUL never occurs in a text (the protocol ends it there), and begins no token.
+        self.text.get(self.position + offset).copied().unwrap_or(0)
+    }
+
+    fn byte(&self, position: usize) -> u8 {
+        self.text.get(position).copied().unwrap_or(0)
+    }
+
+    fn past(&self, mut position: usize, mask: u8) -> usize {
+        while position < self.text.len() && is(self.text[position], mask) {
+            position += 1;
+        }
+        position
+    }
+
+    /// Past a comment that begins with `--`: it ends before a line feed or a carriage return.
+    fn line_comment(&self, position: usize) -> usize {
+        self.text
+            .get(position..)
+            .and_then(|rest| memchr::memchr2(b'\n', b'\r', rest))
+            .map_or(self.text.len(), |n| position + n)
+    }
+
+    /// Past a comment that begins with `/*`; `None` when it does not end.
+    fn block_comment(&self, start: usize) -> Option<usize> {
+        let mut position = start + 2;
+        let mut depth = 1_usize;
+        while let Some(n) = memchr::memchr2(b'/', b'*', self.text.get(position..)?) {
+            position += n;
+            match (self.byte(position), self.byte(position + 1)) {
+                (b'/', b'*') => {
+                    depth += 1;
+                    position += 2;
+                }
+                (b'*', b'/') => {
+                    depth -= 1;
+                    position += 2;
+                    if depth == 0 {
+                        return Some(position);
+                    }
+                }
+                _ => position += 1,
+            }
+        }
+        None
+    }
+
+    /// Skips whitespace and comments; the error is the start of a comment that does not end.
+    fn skip_blank(&mut self) -> Result<(), usize> {
+        loop {
+            match self.at(0) {
+                b if is(b, SPACE) => self.position = self.past(self.position + 1, SPACE),
+                b'-' if self.at(1) == b'-' => self.position = self.line_comment(self.position + 2),
+                b'/' if self.at(1) == b'*' => {
+                    self.position = self.block_comment(self.position).ok_or(self.position)?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Where a string literal goes on after its closing quote: past the opening quote of the next part, if only
+    /// whitespace with at least one newline (and line comments) is in between (`quotecontinue` in scan.l).
+    fn continuation(&self, mut position: usize) -> Option<usize> {
+        let comment = |position| self.byte(position) == b'-' && self.byte(position + 1) == b'-';
+        loop {
+            position = self.past(position, HORIZONTAL);
+            if !comment(position) {
+                break;
+            }
+            position = self.line_comment(position);
+        }
+        if !matches!(self.byte(position), b'\n' | b'\r') {
+            return None;
+        }
+        loop {
+            position = self.past(position, SPACE);
+            if !comment(position) {
+                break;
+            }
+            position = self.line_comment(position);
+        }
+        (self.byte(position) == b'\'').then_some(position + 1)
+    }
+
+    /// The end of a string whose first byte after the opening quote is at `position`.
+    fn string(&self, mut position: usize, backslash: bool) -> Option<usize> {
+        loop {
+            let rest = self.text.get(position..)?;
+            let found =
+                if backslash { memchr::memchr2(b'\'', b'\\', rest) } else { memchr::memchr(b'\'', rest) };
+            position += found?;
+            if self.byte(position) == b'\\' || self.byte(position + 1) == b'\'' {
+                position += 2;
+            } else {
+                position += 1;
+                match self.continuation(position) {
+                    Some(next) => position = next,
+                    None => return Some(position),
+                }
+            }
+        }
+    }
+
+    fn quoted_word(&self, mut position: usize) -> Option<usize> {
+        loop {
+            position += memchr::memchr(b'"', self.text.get(position..)?)?;
+            if self.byte(position + 1) != b'"' {
+                return Some(position + 1);
+            }
+            position += 2;
+        }
+    }
+
+    /// A token that begins with `$`.
+    fn dollar(&self) -> (TokenKind, usize) {
+        let start = self.position;
+        if self.at(1).is_ascii_digit() {
+            let mut end = start + 2;
+            while self.byte(end).is_ascii_digit() {
+                end += 1;
+            }
+            return (TokenKind::Parameter, end);
+        }
+        let mut end = start + 1;
+        if is(self.byte(end), IDENT_START) {
+            end += 1;
+            while is(self.byte(end), IDENT) && self.byte(end) != b'$' {
+                end += 1;
+            }
+        }
+        if self.byte(end) != b'$' {
+            return (TokenKind::Invalid, start + 1);
+        }
+        end += 1;
+        let delimiter = &self.text[start..end];
+        // Searching for each `$` by itself would be quadratic for "$a$ $a $a $a": the tag is compared at each
+        // one, which costs its length only where the bytes agree, as memmem does better.
+        match memchr::memmem::find(&self.text[end..], delimiter) {
+            Some(n) => (TokenKind::DollarString, end + n + delimiter.len()),
+            None => (TokenKind::Unterminated, self.text.len()),
+        }
+    }
+
+    /// Digits with single underscores between them (PostgreSQL 16); `position` is past the first digit.
+    fn digits(&self, mut position: usize, digit: impl Fn(u8) -> bool) -> usize {
+        loop {
+            let b = self.byte(position);
+            if digit(b) {
+                position += 1;
+            } else if b == b'_' && digit(self.byte(position + 1)) {
+                position += 2;
+            } else {
+                return position;
+            }
+        }
+    }
+
+    fn number(&self) -> (TokenKind, usize) {
+        let start = self.position;
+        let decimal = |b: u8| b.is_ascii_digit();
+        if self.at(0) == b'0' {
+            let digit: Option<fn(u8) -> bool> = match self.at(1) | 0x20 {
+                b'x' => Some(|b| b.is_ascii_hexdigit()),
+                b'o' => Some(|b| matches!(b, b'0'..=b'7')),
+                b'b' => Some(|b| matches!(b, b'0' | b'1')),
+                _ => None,
+            };
+            if let Some(digit) = digit {
+                let end = self.digits(start + 2, digit);
+                if end > start + 2 {
+                    return (TokenKind::Integer, end);
+                }
+            }
+        }
+        let mut kind = TokenKind::Integer;
+        let mut end = self.digits(start, decimal);
+        // "1..2" is an integer and a range; "1." and ".5" are numbers.
+        if self.byte(end) == b'.' && self.byte(end + 1) != b'.' {
+            kind = TokenKind::Numeric;
+            end += 1;
+            if decimal(self.byte(end)) {
+                end = self.digits(end, decimal);
+            }
+        }
+        if self.byte(end) | 0x20 == b'e' {
+            let sign = usize::from(matches!(self.byte(end + 1), b'+' | b'-'));
+            if decimal(self.byte(end + 1 + sign)) {
+                kind = TokenKind::Numeric;
+                end = self.digits(end + 1 + sign, decimal);
+            }
+        }
+        (kind, end)
+    }
+
+    /// An operator: as many operator characters as there are, cut where a comment begins, and without trailing
+    /// signs unless it contains a character that no SQL operator has.
+    fn operator(&self) -> (TokenKind, usize) {
+        let start = self.position;
+        let mut end = start + 1;
+        while is(self.byte(end), OPERATOR) {
+            if matches!((self.byte(end), self.byte(end + 1)), (b'/', b'*') | (b'-', b'-')) {
+                break;
+            }
+            end += 1;
+        }
+        let text = &self.text[start..end];
+        if let [body @ .., b'+' | b'-'] = text {
+            let special =
+                |b: &u8| matches!(b, b'~' | b'!' | b'@' | b'#' | b'^' | b'&' | b'|' | b'`' | b'?' | b'%');
+            if !body.is_empty() && !body.iter().any(special) {
+                end -= 1;
+                while end - start > 1 && matches!(self.byte(end - 1), b'+' | b'-') {
+                    end -= 1;
+                }
+            }
+        }
+        let kind =
+            if self.text[start..end] == *b"=>" { TokenKind::EqualsGreater } else { TokenKind::Operator };
+        (kind, end)
+    }
+
+    /// A word, or a string whose kind its first letter tells.
+    fn word(&self) -> (TokenKind, usize) {
+        let start = self.position;
+        let string = |kind, from, backslash| match self.string(from, backslash) {
+            Some(end) => (kind, end),
+            None => (TokenKind::Unterminated, self.text.len()),
+        };
+        match (self.at(0) | 0x20, self.at(1)) {
+            (b'e', b'\'') => return string(TokenKind::EscapeString, start + 2, true),
+            (b'b', b'\'') => return string(TokenKind::BitString, start + 2, false),
+            (b'x', b'\'') => return string(TokenKind::HexString, start + 2, false),
+            (b'n', b'\'') => return string(TokenKind::NationalString, start + 2, false),
+            (b'u', b'&') if self.at(2) == b'\'' => {
+                return string(TokenKind::UnicodeString, start + 3, false);
+            }
+            (b'u', b'&') if self.at(2) == b'"' => {
+                return match self.quoted_word(start + 3) {
+                    Some(end) => (TokenKind::UnicodeWord, end),
+                    None => (TokenKind::Unterminated, self.text.len()),
+                };
+            }
+            _ => {}
+        }
+        (TokenKind::Word, self.past(start + 1, IDENT))
+    }
+
+    fn punctuation(&self, b: u8) -> (TokenKind, usize) {
+        let (kind, length) = match (b, self.at(1)) {
+            (b',', _) => (TokenKind::Comma, 1),
+            (b';', _) => (TokenKind::Semicolon, 1),
+            (b'(', _) => (TokenKind::LeftParen, 1),
+            (b')', _) => (TokenKind::RightParen, 1),
+            (b'[', _) => (TokenKind::LeftBracket, 1),
+            (b']', _) => (TokenKind::RightBracket, 1),
+            (b'.', b'0'..=b'9') => return self.number(),
+            (b'.', b'.') => (TokenKind::DotDot, 2),
+            (b'.', _) => (TokenKind::Dot, 1),
+            (b':', b':') => (TokenKind::Typecast, 2),
+            (b':', b'=') => (TokenKind::ColonEquals, 2),
+            (b':', _) => (TokenKind::Colon, 1),
+            _ => (TokenKind::Invalid, 1),
+        };
+        (kind, self.position + length)
+    }
+}
+
+impl Iterator for Lexer<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        if let Err(start) = self.skip_blank() {
+            self.position = self.text.len();
+            return Some(Token { kind: TokenKind::Unterminated, start, end: self.text.len() });
+        }
+        let start = self.position;
+        let b = *self.text.get(start)?;
+        let (kind, end) = match b {
+            _ if is(b, IDENT_START) => self.word(),
+            b'0'..=b'9' => self.number(),
+            b'\'' => match self.string(start + 1, false) {
+                Some(end) => (TokenKind::String, end),
+                None => (TokenKind::Unterminated, self.text.len()),
+            },
+            b'"' => match self.quoted_word(start + 1) {
+                Some(end) => (TokenKind::QuotedWord, end),
+                None => (TokenKind::Unterminated, self.text.len()),
+            },
+            b'$' => self.dollar(),
+            _ if is(b, OPERATOR) => self.operator(),
+            _ => self.punctuation(b),
+        };
+        // A backslash as the last byte of an E string would step past the end.
+        let end = end.min(self.text.len());
+        self.position = end;
+        Some(Token { kind, start, end })
+    }
+}
+
+/// Character classes of scan.l.
+mod class {
+    pub(super) const SPACE: u8 = 1;
+    pub(super) const HORIZONTAL: u8 = 2;
+    pub(super) const IDENT_START: u8 = 4;
+    pub(super) const IDENT: u8 = 8;
+    pub(super) const OPERATOR: u8 = 16;
+
+    const fn classes(b: u8) -> u8 {
+        match b {
+            b' ' | b'\t' | 0x0b | 0x0c => SPACE | HORIZONTAL,
+            b'\n' | b'\r' => SPACE,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80..=0xff => IDENT_START | IDENT,
+            b'0'..=b'9' | b'$' => IDENT,
+            b'~' | b'!' | b'@' | b'#' | b'^' | b'&' | b'|' | b'`' | b'?' | b'+' | b'-' | b'*' | b'/'
+            | b'%' | b'<' | b'>' | b'=' => OPERATOR,
+            _ => 0,
+        }
+    }
+
+    const TABLE: [u8; 256] = {
+        let mut table = [0; 256];
+        let mut b = 0_u8;
+        loop {
+            table[b as usize] = classes(b);
+            if b == 255 {
+                break;
+            }
+            b += 1;
+        }
+        table
+    };
+
+    /// Whether `b` is of one of the classes in `mask`.
+    #[inline]
+    pub(super) fn is(b: u8, mask: u8) -> bool {
+        TABLE[usize::from(b)] & mask != 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

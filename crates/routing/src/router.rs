@@ -1,0 +1,112 @@
+//! Which node a statement runs on.
+
+use std::time::Duration;
+
+use crate::balance;
+use crate::class::Kind;
+use crate::fence::Fence;
+use crate::level::Level;
+use crate::reason::Reason;
+use crate::resolve::Verdict;
+use crate::view::{Load, NodeId, NodeView, View};
+
+/// What a read must see, apart from its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// Nothing in particular.
+    None,
+    /// Something was written, and no fence is known to cover it yet.
+    Unknown,
+    /// Everything that this fence covers.
+    Fence(Fence),
+}
+
+/// All that a decision depends on, the nodes apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What the statement is.
+    pub verdict: Verdict,
+    /// The session's level.
+    pub level: Level,
+    /// What the read must see. Ignored at levels `eventual` and `primary`.
+    pub requirement: Requirement,
+    /// The statement would run at isolation level SERIALIZABLE.
+    pub serializable: bool,
+    /// Replicas that are not to be asked, because they refused or lost this statement already.
+    pub excluded: &'a [NodeId],
+}
+
+/// Where a statement runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The primary; `None` while none is known.
+    Primary(Option<NodeId>),
+    /// A replica.
+    Replica(NodeId),
+    /// No node: Causeway answers.
+    Local,
+}
+
+/// Where a statement runs, and why there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The node.
+    pub target: Target,
+    /// Why that one.
+    pub reason: Reason,
+}
+
+/// Decides where statements run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Router;
+
+// === impl Router ===
+
+impl Router {
+    /// Where a statement outside a transaction, or the first of one, runs.
+    ///
+    /// `loads[i]` is the load of node `i`; a missing one counts as idle. `random` must be uniform and new for each
+    /// decision; the same arguments always give the same decision.
+    pub fn route(self, request: &Request<'_>, view: &View, loads: &[Load], random: u64) -> Decision {
+        let primary = |reason| Decision { target: Target::Primary(view.primary), reason };
+        if !matches!(request.verdict.kind, Kind::Read | Kind::BeginReadOnly) {
+            return primary(request.verdict.reason);
+        }
+        if request.level == Level::Primary {
+            return primary(Reason::LevelPrimary);
+        }
+        if request.serializable {
+            return primary(Reason::Serializable);
+        }
+        let requirement = match request.level {
+            Level::Eventual | Level::Primary => Requirement::None,
+            Level::Session => request.requirement,
+        };
+        if requirement == Requirement::Unknown {
+            return primary(Reason::SessionFence);
+        }
+        let serves = |node: &&NodeView| node.serves_reads() && !request.excluded.contains(&node.id);
+        if !view.nodes.iter().any(|node| serves(&node)) {
+            let retried = view.nodes.iter().any(NodeView::serves_reads);
+            return primary(if retried { Reason::Retried } else { Reason::NoReplica });
+        }
+        let covers = |node: &&NodeView| match requirement {
+            Requirement::Fence(fence) => node.observation.is_some_and(|seen| seen.covers(&fence)),
+            Requirement::None | Requirement::Unknown => true,
+        };
+        let candidates = view.nodes.iter().filter(|node| serves(node) && covers(node)).map(|node| {
+            let load = loads.get(usize::from(node.id.0)).copied().unwrap_or_default();
+            balance::Candidate { id: node.id, weight: node.weight, load }
+        });
+        match balance::pick(candidates, random) {
+            Some(id) => Decision { target: Target::Replica(id), reason: Reason::Read },
+            None => primary(Reason::SessionFence),
+        }
+    }
+}
+
+/// The smallest latency the balancer tells apart from none, so that idle nodes differ by what is in flight there.
+pub(crate) const LATENCY_FLOOR: Duration = Duration::from_micros(50);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! What the end-to-end tests share: a body that runs directly on PostgreSQL first and then through Causeway, so that
+//! every expectation has been held against the server itself.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use causeway_testkit::wire::{Client, Message, Request};
+use causeway_testkit::{Causeway, Sandbox};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
+
+/// Settings with one server connection for each node, database and user.
+pub const ONE_CONNECTION: &str = "pool: { size: 1 }\n";
+
+/// A port at which a database is served: PostgreSQL's own, or Causeway's.
+pub struct Place {
+    sandbox: &'static Sandbox,
+    causeway: Option<Causeway>,
+    database: String,
+    port: u16,
+}
+
+/// Runs `body` on a server directly, then through Causeway with `settings` added to its YAML, each time on a new
+/// database with the tables of `tests/cases/setup.sql`.
+pub async fn everywhere(settings: &str, body: impl AsyncFn(&Place)) {
+    directly(&body).await;
+    if std::env::var_os("ONLY_DIRECT").is_some() {
+        return;
+    }
+    through(settings, body).await;
+}
+
+/// Runs `body` on a server directly.
+pub async fn directly(body: impl AsyncFn(&Place)) {
+    let sandbox = causeway_testkit::shared_cluster().await;
+    let database = shop_database(sandbox).await;
+    body(&Place { sandbox, causeway: None, port: sandbox.primary().port(), database }).await;
+}
+
+/// Runs `body` through a Causeway of its own, with `settings` added to its YAML, and stops it cleanly.
+pub async fn through(settings: &str, body: impl AsyncFn(&Place)) {
+    let sandbox = causeway_testkit::shared_cluster().await;
+    let database = shop_database(sandbox).await;
+    let yaml = causeway_testkit::yaml_for(sandbox) + settings;
+    let causeway = Causeway::start(&yaml).await;
+    let place = Place { sandbox, port: causeway.port(), causeway: Some(causeway), database };
+    body(&place).await;
+    if let Some(causeway) = place.causeway {
+        causeway.stop().await;
+    }
+}
+
+/// A new database with the tables of `tests/cases/setup.sql`, present on every node.
+pub async fn shop_database(sandbox: &Sandbox) -> String {
+    static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let template = TEMPLATE
+        .get_or_init(async || {
+            let name = causeway_testkit::fresh_database(sandbox).await;
+            causeway_testkit::load_shop(sandbox, &name).await;
+            name
+        })
+        .await;
+    let name = format!("shop_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    admin(sandbox, "postgres", &format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+    sandbox.replicas_caught_up().await.expect("the replicas catch up");
+    name
+}
+
+async fn admin(sandbox: &Sandbox, database: &str, sql: &str) -> String {
+    let answer = sandbox.primary().sql(database, sql).await;
+    answer.unwrap_or_else(|error| panic!("{sql}: {error}")).trim_end().to_owned()
+}
+
+impl Place {
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The database made for this run.
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// The servers.
+    pub fn sandbox(&self) -> &'static Sandbox {
+        self.sandbox
+    }
+
+    /// Whether this is PostgreSQL itself.
+    pub fn is_direct(&self) -> bool {
+        self.causeway.is_none()
+    }
+
+    /// The Causeway of this run.
+    ///
+    /// # Panics
+    ///
+    /// On PostgreSQL itself.
+    pub fn causeway(&self) -> &Causeway {
+        self.causeway.as_ref().expect("this run goes through Causeway")
+    }
+
+    /// A logged-in client.
+    pub async fn client(&self) -> Client {
+        Client::login(self.port, "postgres", &self.database).await
+    }
+
+    /// A logged-in client with further startup parameters, and what the greeting said.
+    pub async fn client_with(&self, parameters: &[(&str, &str)]) -> (Client, Vec<Message>) {
+        let mut all = vec![("user", "postgres"), ("database", self.database.as_str())];
+        all.extend_from_slice(parameters);
+        Client::login_with(self.port, &all).await
+    }
+
+    /// Runs `sql` on the primary, past Causeway, in this run's database.
+    pub async fn admin(&self, sql: &str) -> String {
+        admin(self.sandbox, &self.database, sql).await
+    }
+
+    /// Runs `sql` on the primary and waits until the replicas have it too.
+    pub async fn admin_everywhere(&self, sql: &str) -> String {
+        let answer = self.admin(sql).await;
+        self.sandbox.replicas_caught_up().await.expect("the replicas catch up");
+        answer
+    }
+
+    /// Ends every session of this run's database on the primary; returns how many there were.
+    pub async fn terminate_on_primary(&self) -> usize {
+        let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                         WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        self.admin(terminate).await.parse().expect("a number")
+    }
+
+    /// Waits until `sql`, run on the primary past Causeway, gives `want`.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within 10 seconds.
+    pub async fn admin_until(&self, sql: &str, want: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let got = self.admin(sql).await;
+            if got == want {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{sql}: still {got}, not {want}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A number of Causeway's metrics for this run's database in one role, `primary` or `replica`.
+    pub async fn count(&self, metric: &str, role: &str) -> f64 {
+        self.causeway().metric(metric, &[("database", &self.database), ("role", role)]).await
+    }
+}
+
+/// The columns of every DataRow.
+pub fn rows(messages: &[Message]) -> Vec<Vec<Option<String>>> {
+    messages.iter().filter(|message| message.tag == b'D').map(Message::columns).collect()
+}
+
+/// The first column of the first row.
+///
+/// # Panics
+///
+/// When there is none.
+pub fn value(messages: &[Message]) -> String {
+    let first = rows(messages).into_iter().next().and_then(|row| row.into_iter().next().flatten());
+    first.unwrap_or_else(|| panic!("no value in {messages:?}"))
+}
+
+/// The command tags, in order.
+pub fn tags(messages: &[Message]) -> Vec<String> {
+    messages.iter().filter(|message| message.tag == b'C').map(Message::command).collect()
+}
+
+/// The SQLSTATE of the first error.
+///
+/// # Panics
+///
+/// When there is no error.
+pub fn code(messages: &[Message]) -> &str {
+    let error = messages.iter().find(|message| message.tag == b'E');
+    error.unwrap_or_else(|| panic!("no error in {messages:?}")).code()
+}
+
+/// Bind, Execute and Sync of `statement`, with text parameters.
+pub fn call(statement: &str, values: &[Option<&str>]) -> [Request; 3] {
+    use causeway_testkit::wire::request::{bind, execute, sync};
+    [bind("", statement, values), execute("", 0), sync()]
+}

@@ -1,0 +1,15 @@
+//! The scenarios of `tests/cases/scenarios.md`, at the level of messages. What PostgreSQL itself does is checked on
+//! PostgreSQL itself, in the same test.
+
+mod cancel;
+mod copy;
+mod failures;
+mod leaving;
+mod notices;
+mod pipeline;
+mod prepared;
+mod read_write;
+mod resources;
+mod settings;
+mod startup;
+mod texts;
