@@ -1,6 +1,9 @@
 //! What the end-to-end tests share: a body that runs directly on PostgreSQL first and then through Causeway, so that
 //! every expectation has been held against the server itself.
 
+#![forbid(unsafe_code)]
+#![allow(clippy::missing_panics_doc, reason = "everything here panics when the test has failed")]
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -24,9 +27,6 @@ pub struct Place {
 /// database with the tables of `tests/cases/setup.sql`.
 pub async fn everywhere(settings: &str, body: impl AsyncFn(&Place)) {
     directly(&body).await;
-    if std::env::var_os("ONLY_DIRECT").is_some() {
-        return;
-    }
     through(settings, body).await;
 }
 
@@ -41,13 +41,61 @@ pub async fn directly(body: impl AsyncFn(&Place)) {
 pub async fn through(settings: &str, body: impl AsyncFn(&Place)) {
     let sandbox = causeway_testkit::shared_cluster().await;
     let database = shop_database(sandbox).await;
-    let yaml = causeway_testkit::yaml_for(sandbox) + settings;
-    let causeway = Causeway::start(&yaml).await;
+    let causeway = start(sandbox, settings).await;
     let place = Place { sandbox, port: causeway.port(), causeway: Some(causeway), database };
+    // In session mode the session's server connection is the primary's.
+    if !settings.contains("mode: session") {
+        reads_use_replicas(place.causeway(), &place.database, "SELECT count(*) FROM shop.item").await;
+    }
     body(&place).await;
     if let Some(causeway) = place.causeway {
         causeway.stop().await;
     }
+}
+
+/// A Causeway before `sandbox`, with `settings` added to its YAML, once every node serves.
+pub async fn start(sandbox: &Sandbox, settings: &str) -> Causeway {
+    start_with(sandbox, settings, sandbox.nodes().len()).await
+}
+
+/// As [`start`], once `nodes` nodes serve.
+pub async fn start_with(sandbox: &Sandbox, settings: &str, nodes: usize) -> Causeway {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let state = sandbox.directory().join(format!("state-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    std::fs::create_dir(&state).expect("a folder for the state");
+    let state = format!("state_dir: \"{}\"\n", state.display());
+    let causeway = Causeway::start(&(causeway_testkit::yaml_for(sandbox) + settings + &state)).await;
+    causeway.allow_log("are let in without a password");
+    // A replica is known to be fresh only after it has replayed a position that the primary has shown.
+    causeway.allow_log("it has shown no known position of the primary yet");
+    serving(&causeway, u32::try_from(nodes).expect("a few nodes")).await;
+    causeway
+}
+
+/// Waits until `nodes` nodes serve.
+pub async fn serving(causeway: &Causeway, nodes: u32) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    loop {
+        let serving = causeway.metric("causeway_backend_state", &[("state", "serving")]).await;
+        if (serving - f64::from(nodes)).abs() < 0.5 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{serving} of {nodes} nodes serve");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sends `read` until a replica answers it: until the catalogue of the database is known, every read is the primary's.
+pub async fn reads_use_replicas(causeway: &Causeway, database: &str, read: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut client = causeway.client("postgres", database).await;
+    let labels = [("database", database), ("role", "replica")];
+    while count(causeway, "causeway_queries_total", &labels).await == 0 {
+        client.query(read).await;
+        assert!(Instant::now() < deadline, "no replica answers reads");
+        sleep(Duration::from_millis(5)).await;
+    }
+    client.terminate().await;
 }
 
 /// A new database with the tables of `tests/cases/setup.sql`, present on every node.
@@ -94,10 +142,6 @@ impl Place {
     }
 
     /// The Causeway of this run.
-    ///
-    /// # Panics
-    ///
-    /// On PostgreSQL itself.
     pub fn causeway(&self) -> &Causeway {
         self.causeway.as_ref().expect("this run goes through Causeway")
     }
@@ -126,18 +170,19 @@ impl Place {
         answer
     }
 
-    /// Ends every session of this run's database on the primary; returns how many there were.
+    /// Ends every session of this run's database on the primary; returns how many there were. Reading the catalogue
+    /// may be among them.
     pub async fn terminate_on_primary(&self) -> usize {
-        let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+        if let Some(causeway) = &self.causeway {
+            causeway.allow_log("catalogue not loaded");
+            causeway.allow_log("Connection error: connection closed");
+        }
+        let terminate = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
                          WHERE datname = current_database() AND pid <> pg_backend_pid()";
         self.admin(terminate).await.parse().expect("a number")
     }
 
     /// Waits until `sql`, run on the primary past Causeway, gives `want`.
-    ///
-    /// # Panics
-    ///
-    /// When it does not within 10 seconds.
     pub async fn admin_until(&self, sql: &str, want: &str) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -151,21 +196,30 @@ impl Place {
     }
 
     /// A number of Causeway's metrics for this run's database in one role, `primary` or `replica`.
-    pub async fn count(&self, metric: &str, role: &str) -> f64 {
-        self.causeway().metric(metric, &[("database", &self.database), ("role", role)]).await
+    pub async fn count(&self, metric: &str, role: &str) -> u64 {
+        count(self.causeway(), metric, &[("database", &self.database), ("role", role)]).await
+    }
+
+    /// The queries of this run's database on one node.
+    pub async fn queries_on(&self, backend: &str) -> u64 {
+        let labels = [("database", self.database.as_str()), ("backend", backend)];
+        count(self.causeway(), "causeway_queries_total", &labels).await
     }
 }
 
-/// The columns of every DataRow.
+/// A counter of Causeway's, summed over the series with these labels.
+pub async fn count(causeway: &Causeway, metric: &str, labels: &[(&str, &str)]) -> u64 {
+    let value = causeway.metric(metric, labels).await;
+    // A sum over nothing may be minus zero.
+    format!("{}", value.abs()).parse().expect("counters are whole")
+}
+
+/// The columns of every `DataRow`.
 pub fn rows(messages: &[Message]) -> Vec<Vec<Option<String>>> {
     messages.iter().filter(|message| message.tag == b'D').map(Message::columns).collect()
 }
 
 /// The first column of the first row.
-///
-/// # Panics
-///
-/// When there is none.
 pub fn value(messages: &[Message]) -> String {
     let first = rows(messages).into_iter().next().and_then(|row| row.into_iter().next().flatten());
     first.unwrap_or_else(|| panic!("no value in {messages:?}"))
@@ -177,10 +231,6 @@ pub fn tags(messages: &[Message]) -> Vec<String> {
 }
 
 /// The SQLSTATE of the first error.
-///
-/// # Panics
-///
-/// When there is no error.
 pub fn code(messages: &[Message]) -> &str {
     let error = messages.iter().find(|message| message.tag == b'E');
     error.unwrap_or_else(|| panic!("no error in {messages:?}")).code()

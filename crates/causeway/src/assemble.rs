@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
-use causeway_proxy::config::{
-    AuthMethod, AuthRule, ClusterConfig, DatabaseConfig, Defaults, Network, NodeEndpoint, Overrides, PoolMode,
-    UserConfig,
-};
 use causeway_proxy::ControlPlane;
 use causeway_proxy::Snapshot;
+use causeway_proxy::config::{
+    AuthMethod, AuthRule, ClusterConfig, DatabaseConfig, Defaults, Network, NodeEndpoint, Overrides,
+    PoolMode, UserConfig,
+};
 use secrecy::ExposeSecret;
 
 use crate::config::{self, Config, Credential, Method, Mode, Origin};
@@ -115,7 +115,12 @@ fn defaults(config: &Config) -> Defaults {
             user_timeout: pool.keepalive.user_timeout,
         },
         level: config.level,
-        primary_wait: config.clusters.iter().map(|cluster| cluster.primary_wait).max().unwrap_or(Duration::ZERO),
+        primary_wait: config
+            .clusters
+            .iter()
+            .map(|cluster| cluster.primary_wait)
+            .max()
+            .unwrap_or(Duration::ZERO),
         login_timeout: config.timeouts.login_timeout,
         login_cache: config.timeouts.login_cache,
         max_clients: size(config.max_clients),

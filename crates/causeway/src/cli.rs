@@ -17,8 +17,10 @@ use crate::{dev, route, version};
 /// Without a command it serves, as `causeway run` does.
 #[derive(Debug, Parser)]
 #[command(name = "causeway", version = version::VERSION, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 done, 64 usage, 69 cannot listen or start, 70 internal error, 78 wrong \
-    configuration, 124 transactions cut at the end of shutdown_timeout.")]
+#[command(
+    after_help = "Exit codes: 0 done, 64 usage, 69 cannot listen or start, 70 internal error, 78 wrong \
+    configuration, 124 transactions cut at the end of shutdown_timeout."
+)]
 struct Cli {
     #[command(flatten)]
     common: Common,
@@ -102,8 +104,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
             return if error.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };
-    let options =
-        Options { file: common.config, log_level: common.log_level, log_format: common.log_format };
+    let options = Options { file: common.config, log_level: common.log_level, log_format: common.log_format };
     match command {
         None | Some(Command::Run) => serve::run(&options),
         Some(Command::Check) => check(&options),

@@ -27,6 +27,12 @@ impl ClusterControl {
         Self { cluster, nodes }
     }
 
+    /// The monitors' id of the node that this configuration calls `node`.
+    fn monitored(&self, node: NodeId) -> Option<NodeId> {
+        let name = self.nodes.get(usize::from(node.0))?;
+        self.cluster.view().nodes.iter().find(|node| node.name == *name).map(|node| node.id)
+    }
+
     fn in_order(&self, view: &View) -> bool {
         let same = |(node, name): (&NodeView, &Arc<str>)| Arc::ptr_eq(&node.name, name) || node.name == *name;
         view.nodes.len() == self.nodes.len() && view.nodes.iter().zip(&self.nodes).all(same)
@@ -56,11 +62,13 @@ impl ControlPlane for ClusterControl {
     }
 
     fn node_failed(&self, node: NodeId) {
-        let view = self.cluster.view();
-        let name = self.nodes.get(usize::from(node.0));
-        if let Some(node) = name.and_then(|name| view.nodes.iter().find(|node| node.name == *name)) {
-            self.cluster.node_failed(node.id);
+        if let Some(node) = self.monitored(node) {
+            self.cluster.node_failed(node);
         }
+    }
+
+    fn observation_requested(&self, node: NodeId) -> Option<Instant> {
+        self.cluster.observed(self.monitored(node)?).map(|observed| observed.requested)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -87,9 +95,10 @@ fn translate(view: &View, names: &[Arc<str>]) -> View {
         }
     };
     let nodes: Vec<NodeView> = names.iter().enumerate().map(node).collect();
-    let primary = view.primary.and_then(|id| view.node(id)).and_then(|primary| {
-        nodes.iter().find(|node| node.name == primary.name).map(|node| node.id)
-    });
+    let primary = view
+        .primary
+        .and_then(|id| view.node(id))
+        .and_then(|primary| nodes.iter().find(|node| node.name == primary.name).map(|node| node.id));
     View { nodes, primary, fence: view.fence }
 }
 
@@ -117,7 +126,8 @@ mod tests {
         let names: Vec<Arc<str>> = vec!["a".into(), "b".into(), "c".into()];
         let seen = translate(&view, &names);
         assert_eq!(seen.primary, Some(NodeId(0)));
-        let states: Vec<_> = seen.nodes.iter().map(|node| (node.id.0, &*node.name, node.role, node.state)).collect();
+        let states: Vec<_> =
+            seen.nodes.iter().map(|node| (node.id.0, &*node.name, node.role, node.state)).collect();
         assert_eq!(
             states,
             [

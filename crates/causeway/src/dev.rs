@@ -1,10 +1,9 @@
 //! `causeway dev`: a throw-away primary with streaming replicas, and Causeway before them.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use causeway_sandbox::{Sandbox, SandboxConfig};
+use causeway_sandbox::{Node, Sandbox, SandboxConfig};
 
 use crate::cli::{complain, say};
 use crate::exit::Exit;
@@ -76,11 +75,9 @@ fn write_config(sandbox: &Sandbox, wishes: &Wishes) -> io::Result<PathBuf> {
 fn yaml(sandbox: &Sandbox, wishes: &Wishes, state_dir: &Path) -> String {
     let Wishes { port, http_port, .. } = wishes;
     let user = sandbox.superuser();
-    let mut nodes = String::new();
-    for node in sandbox.nodes() {
-        // Writing to a string cannot fail.
-        drop(writeln!(nodes, "      - {{ name: {}, address: \"{}\" }}", node.name(), node.address()));
-    }
+    let node =
+        |node: &Node| format!("      - {{ name: {}, address: \"{}\" }}\n", node.name(), node.address());
+    let nodes = sandbox.nodes().iter().map(node).collect::<Vec<_>>().concat();
     format!(
         "# Written by `causeway dev`, anew at each start.\n\
          listen: [\"127.0.0.1:{port}\"]\n\
@@ -97,16 +94,14 @@ fn yaml(sandbox: &Sandbox, wishes: &Wishes, state_dir: &Path) -> String {
 fn introduce(sandbox: &Sandbox, wishes: &Wishes, nodes: usize) {
     let Wishes { port, http_port, .. } = wishes;
     let user = sandbox.superuser();
-    let mut text = format!("{nodes} servers run in {}:\n", sandbox.directory().display());
-    for node in sandbox.nodes() {
-        drop(writeln!(text, "  {}  {}", node.name(), node.address()));
-    }
-    drop(write!(
-        text,
-        "\nConnect   psql -h 127.0.0.1 -p {port} -U {user} postgres\n\
+    let line = |node: &Node| format!("  {}  {}\n", node.name(), node.address());
+    let list: Vec<String> = sandbox.nodes().iter().map(line).collect();
+    let list = list.concat();
+    say(format_args!(
+        "{nodes} servers run in {}:\n{list}\nConnect   psql -h 127.0.0.1 -p {port} -U {user} postgres\n\
          Console   psql -h 127.0.0.1 -p {port} -U {user} causeway -c 'SHOW NODES'\n\
          Metrics   http://127.0.0.1:{http_port}/metrics\n\
-         Ctrl-C takes all of it down.\n\n"
+         Ctrl-C takes all of it down.\n\n",
+        sandbox.directory().display()
     ));
-    say(text);
 }

@@ -14,4 +14,6 @@ pub mod logging;
 pub mod metrics;
 pub mod route;
 pub mod serve;
+#[cfg(test)]
+mod testing;
 pub mod version;

@@ -2,7 +2,7 @@
 //!
 //! An event's fields are written as they are, so no event may carry SQL text, parameters or secrets.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,7 +35,10 @@ struct Fields {
 /// # Errors
 ///
 /// When something else in the process logs already.
-pub fn start(level: LogLevel, format: LogFormat) -> Result<LevelHandle, tracing::subscriber::SetGlobalDefaultError> {
+pub fn start(
+    level: LogLevel,
+    format: LogFormat,
+) -> Result<LevelHandle, tracing::subscriber::SetGlobalDefaultError> {
     let (filter, handle) = reload::Layer::new(level_filter(level));
     let subscriber = Registry::default().with(filter).with(Lines { format });
     tracing::subscriber::set_global_default(subscriber)?;
@@ -93,11 +96,13 @@ impl<S: Subscriber> Layer<S> for Lines {
 fn text_line(now: &str, level: &str, fields: &Fields) -> String {
     let mut line = format!("{now} {level:5} {}", one_line(&fields.message));
     for (name, value) in &fields.others {
-        // Writing to a string cannot fail.
-        drop(match value {
-            Value::String(text) if plain(text) => write!(line, " {name}={text}"),
-            other => write!(line, " {name}={other}"),
-        });
+        let value = match value {
+            Value::String(text) if plain(text) => text.clone(),
+            other => other.to_string(),
+        };
+        for part in [" ", name, "=", &value] {
+            line.push_str(part);
+        }
     }
     line.push('\n');
     line
@@ -195,7 +200,9 @@ mod tests {
 
     #[test]
     fn timestamps_are_right() {
-        let at = |seconds, millis| timestamp(UNIX_EPOCH + Duration::from_millis(seconds * 1_000 + millis));
+        let at = |seconds: u64, millis: u64| {
+            timestamp(UNIX_EPOCH + Duration::from_millis(seconds * 1_000 + millis))
+        };
         assert_eq!(at(0, 7), "1970-01-01T00:00:00.007Z");
         assert_eq!(at(951_782_399, 999), "2000-02-28T23:59:59.999Z");
         assert_eq!(at(951_782_400, 0), "2000-02-29T00:00:00.000Z");

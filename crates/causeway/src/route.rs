@@ -12,7 +12,8 @@ use causeway_routing::classify::{Limits, classify};
 use causeway_routing::resolve::{Verdict, resolve};
 use causeway_routing::router::{Request, Requirement, Router, Target};
 use causeway_routing::{
-    Class, Command, Isolation, Kind, Level, Modes, NodeId, NodeState, NodeView, Reason, Role, SettingValue, View,
+    Class, Command, Isolation, Kind, Level, Modes, NodeId, NodeState, NodeView, Reason, Role, SettingValue,
+    View,
 };
 use tokio::time::Instant;
 
@@ -159,7 +160,8 @@ impl<'a> Session<'a> {
                 }
                 Command::Reset(None) => self.settings.clear(),
                 Command::SessionCharacteristics(Modes { isolation: Some(isolation), .. }) => {
-                    let word = if *isolation == Isolation::Serializable { "serializable" } else { "read committed" };
+                    let word =
+                        if *isolation == Isolation::Serializable { "serializable" } else { "read committed" };
                     self.settings.insert("default_transaction_isolation".into(), word.into());
                 }
                 Command::DiscardAll => {
@@ -174,7 +176,8 @@ impl<'a> Session<'a> {
         self.syntax = SyntaxOptions {
             standard_conforming_strings: setting("standard_conforming_strings")
                 .is_none_or(|value| ["on", "true", "yes", "1"].contains(&value)),
-            utf8: setting("client_encoding").is_none_or(|value| ["utf8", "utf-8", "unicode"].contains(&value)),
+            utf8: setting("client_encoding")
+                .is_none_or(|value| ["utf8", "utf-8", "unicode"].contains(&value)),
         };
     }
 
@@ -232,7 +235,9 @@ mod tests {
 
     fn answer(pre: &[&str], sql: &str) -> (&'static str, &'static str, &'static str) {
         let mut session = Session::new(None, Level::Session);
-        pre.iter().for_each(|sql| session.run(sql));
+        for sql in pre {
+            session.run(sql);
+        }
         let Answer { class, target, reason } = session.answer(sql);
         (class.as_str(), target.as_str(), reason.as_str())
     }

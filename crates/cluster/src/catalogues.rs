@@ -59,7 +59,7 @@ struct Keeper {
 }
 
 /// A database that nobody asked for during this time is forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 /// More databases than this are not tracked: what they define counts as unknown.
 const MOST_DATABASES: usize = 1000;
 /// The rest after a load, so that a burst of definitions costs few of them.
@@ -99,6 +99,13 @@ impl Catalogues {
     /// The database's definitions have changed.
     pub(crate) fn changed(&self, database: &str) {
         if let Some(entry) = self.entries.load().get(database) {
+            entry.bell.notify_one();
+        }
+    }
+
+    /// The configuration has changed: rests under way were measured by the old one.
+    pub(crate) fn reconfigured(&self) {
+        for entry in self.entries.load().values() {
             entry.bell.notify_one();
         }
     }
@@ -241,3 +248,6 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,7 +162,8 @@ impl Cluster {
 
     /// Takes another configuration. A node whose address and login stay keeps its connection and what is known of
     /// it, under whatever id the new order gives it; every other one starts unknown.
-    pub fn reconfigure(&self, config: Config) {
+    pub fn reconfigure(&self, mut config: Config) {
+        config.nodes.truncate(usize::from(u16::MAX));
         let shared = &self.shared;
         let mut monitors = self.monitors();
         if monitors.stopped {
@@ -185,6 +186,7 @@ impl Cluster {
         drop(former);
         let nodes = monitors.running.iter().map(|running| (running.key, running.bell.clone())).collect();
         shared.state.configure(config, nodes);
+        shared.catalogues.reconfigured();
         // Only now, so that a monitor finds its node and the configuration it belongs to.
         for running in monitors.running.iter_mut().filter(|running| fresh.contains(&running.key)) {
             running.start(shared.state.clone(), &shared.runtime);

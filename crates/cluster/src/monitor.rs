@@ -32,6 +32,17 @@ pub(crate) struct Watch {
     pub(crate) state: Arc<State>,
 }
 
+/// The way to one node, as far as attempts to reach it go.
+#[derive(Debug, Default)]
+struct History {
+    /// In a row.
+    failures: u32,
+    /// When a connection that broke was replaced without a pause.
+    resumed: Option<Instant>,
+    /// The log was told that the role lacks rights.
+    warned: bool,
+}
+
 // === impl Bell ===
 
 impl Bell {
@@ -55,38 +66,38 @@ impl Bell {
 impl Watch {
     /// Never returns; the task ends by being aborted, at any await.
     pub(crate) async fn run(self) {
-        let mut failures = 0_u32;
-        let mut resumed: Option<Instant> = None;
+        let mut history = History::default();
         loop {
             let begun = Instant::now();
             let config = self.state.config();
             let login = config.monitor.login(&self.node, &config.monitor.database, config.timeout);
             let error = match Probe::connect(&login, config.timeout).await {
                 Ok(probe) => {
-                    let (error, answered) = self.follow(probe).await;
+                    let (error, answered) = self.follow(probe, &mut history).await;
                     self.state.lost(self.key);
-                    failures = if answered { 0 } else { failures };
-                    let lately = resumed.is_some_and(|moment| moment.elapsed() < config.reconnect.first);
+                    let lately =
+                        history.resumed.is_some_and(|moment| moment.elapsed() < config.reconnect.first);
                     if answered && !lately && !matches!(error, ProbeError::Timeout(_)) {
                         // It was fine until now: whether it still is, the next attempt shows at once.
-                        resumed = Some(Instant::now());
+                        history.resumed = Some(Instant::now());
                         continue;
                     }
                     error
                 }
                 Err(error) => error,
             };
-            failures = failures.saturating_add(1);
+            history.failures = history.failures.saturating_add(1);
             self.state.down(self.key, error.to_string());
-            let pause = self.state.config().reconnect.pause(failures, rand::random());
+            let pause = self.state.config().reconnect.pause(history.failures, rand::random());
             let due = Instant::now() + pause;
             while !self.pause(begun + config.reconnect.first, due).await {}
         }
     }
 
     /// Probes until the connection fails; the flag says whether it ever answered.
-    async fn follow(&self, mut probe: Probe) -> (ProbeError, bool) {
-        if !probe.sees_receiver() {
+    async fn follow(&self, mut probe: Probe, history: &mut History) -> (ProbeError, bool) {
+        if !probe.sees_receiver() && !history.warned {
+            history.warned = true;
             warn!(node = %self.node, "the monitor's role is not a member of pg_monitor: the timeline of a replica \
                    is known as of its last restart point only, and it is refused until then after a failover");
         }
@@ -97,7 +108,7 @@ impl Watch {
                 Ok(sighting) => self.state.sighted(self.key, sighting),
                 Err(error) => return (error, answered),
             }
-            answered = true;
+            (answered, history.failures) = (true, 0);
             tokio::select! {
                 () = self.rest(requested) => {}
                 () = probe.closed() => return (ProbeError::Closed, answered),

@@ -24,6 +24,8 @@ pub(crate) struct Ring {
 /// At the default active interval this is 20 seconds of a primary that writes all the time; when it is full
 /// every other sample of the older half goes, so that it reaches further back at a lower resolution.
 const CAPACITY: usize = 4096;
+/// How many samples of a digest are equally far apart.
+const DIGEST_GROUP: usize = 32;
 
 // === impl Ring ===
 
@@ -63,9 +65,20 @@ impl Ring {
         covered.checked_sub(1).and_then(|last| self.samples.get(last)).copied()
     }
 
-    /// The newest samples, at most `count`, oldest first.
-    pub(crate) fn tail(&self, count: usize) -> Box<[Sample]> {
-        self.samples.range(self.samples.len().saturating_sub(count)..).copied().collect()
+    /// A selection for readers, oldest first: all of the newest, then fewer and fewer, so that whatever moment a
+    /// reader asks about, the sample it is given is not much younger.
+    pub(crate) fn digest(&self) -> Box<[Sample]> {
+        let mut chosen = Vec::new();
+        let (mut step, mut index) = (1, self.samples.len());
+        while index > 0 {
+            chosen.extend(self.samples.get(index - 1));
+            if chosen.len().is_multiple_of(DIGEST_GROUP) {
+                step *= 2;
+            }
+            index = index.saturating_sub(step);
+        }
+        chosen.reverse();
+        chosen.into_boxed_slice()
     }
 
     fn thin(&mut self) {
@@ -82,7 +95,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    const KEEP: Duration = Duration::from_secs(3600);
+    const KEEP: Duration = Duration::from_hours(1);
 
     fn ring(base: Instant, samples: &[(u64, u64)]) -> Ring {
         let mut ring = Ring::default();
@@ -145,11 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_the_newest() {
-        let ring = ring(Instant::now(), &[(0, 10), (5, 20), (9, 30)]);
-        let tail = |count| ring.tail(count).iter().map(|s| s.lsn.0).collect::<Vec<_>>();
-        assert_eq!(tail(9), [10, 20, 30]);
-        assert_eq!(tail(2), [20, 30]);
-        assert!(tail(0).is_empty());
+    fn a_digest_is_dense_where_it_is_new_and_reaches_far() {
+        let base = Instant::now();
+        let few = ring(base, &[(0, 10), (5, 20), (9, 30)]);
+        assert_eq!(few.digest().iter().map(|s| s.lsn.0).collect::<Vec<_>>(), [10, 20, 30]);
+        assert!(Ring::default().digest().is_empty());
+
+        let many: Vec<_> = (1..=4000_u64).map(|i| (i, i)).collect();
+        let digest = ring(base, &many).digest();
+        assert!(digest.len() < 250, "{}", digest.len());
+        assert!(digest.windows(2).all(|pair| pair[0].lsn < pair[1].lsn));
+        for age in [0, 1, 30, 60, 300, 1500, 3500] {
+            let wanted = 4000 - age;
+            let given = digest.iter().find(|sample| sample.lsn.0 >= wanted).unwrap().lsn.0;
+            assert!(given - wanted <= age / 16, "of age {age} a sample {} younger is given", given - wanted);
+        }
     }
 }

@@ -107,8 +107,6 @@ enum Link {
     Down,
 }
 
-/// How many fences readers may choose from; an older moment gets the oldest of them, which is as true.
-const PUBLISHED_FENCES: usize = 64;
 /// For how long a wish for a fence keeps the monitors active.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -284,9 +282,9 @@ impl Truth {
             return;
         }
         let sample = Sample { sent, lsn };
-        self.ring.push(sample, self.max_lag.saturating_mul(2).max(Duration::from_secs(60)));
+        self.ring.push(sample, self.max_lag.saturating_mul(2).max(Duration::from_mins(1)));
         self.fences = self.ring_of.map(|(_, epoch)| {
-            let samples = self.ring.tail(PUBLISHED_FENCES);
+            let samples = self.ring.digest();
             Arc::new(Fences { system_id: epoch.system_id, timeline: epoch.timeline, samples })
         });
     }
@@ -438,7 +436,7 @@ impl Fences {
     }
 }
 
-/// Configurations with more nodes than ids are refused before they come here.
+/// Nodes beyond the ids are cut off when a configuration is taken.
 fn node_id(index: usize) -> NodeId {
     NodeId(u16::try_from(index).unwrap_or(u16::MAX))
 }

@@ -37,7 +37,7 @@ pub(crate) enum Action {
     HangUp,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Log {
     /// What the next connections meet; a welcome when empty.
     pub(crate) greetings: VecDeque<Greeting>,
@@ -105,7 +105,9 @@ impl FakeServer {
         let since = std::time::SystemTime::now();
         while !holds(&self.log()) {
             // Not tokio's clock, which may be paused.
-            assert!(since.elapsed().unwrap() < Duration::from_secs(10), "never: {what}");
+            let log = self.log();
+            assert!(since.elapsed().unwrap() < Duration::from_secs(10), "never: {what}: {log:?}");
+            drop(log);
             settle().await;
         }
     }
@@ -144,7 +146,7 @@ impl FakeServer {
         match greeting {
             Greeting::HangUp => return false,
             Greeting::Refuse(code) => {
-                socket.write_all(&error(Severity::Fatal, code, "refused")).await.unwrap();
+                socket.write_all(&error(Severity::Fatal, *code, "refused")).await.unwrap();
                 return false;
             }
             Greeting::Slow(duration) => sleep(duration).await,
@@ -192,7 +194,7 @@ impl FakeServer {
                 encode::data_row(&mut out, values.iter().map(|value| value.map(str::as_bytes)));
                 encode::command_complete(&mut out, b"SELECT 1");
             }
-            Some(Err(severity)) => out.extend(error(severity, b"42501", "not for you")),
+            Some(Err(severity)) => out.extend(error(severity, *b"42501", "not for you")),
             None => encode::command_complete(&mut out, b"SELECT 0"),
         }
         encode::ready_for_query(&mut out, TransactionStatus::Idle);
@@ -209,17 +211,30 @@ pub(crate) async fn settle() {
     }
 }
 
-pub(crate) fn error(severity: Severity, code: &[u8; 5], message: &'static str) -> Vec<u8> {
+/// A clock that stands still until it is advanced, even while sockets are waited for.
+pub(crate) struct Frozen {
+    _release: std::sync::mpsc::SyncSender<()>,
+}
+
+/// Stops the clock. A blocking task that does not end keeps tokio from moving it when everybody waits.
+pub(crate) fn freeze() -> Frozen {
+    tokio::time::pause();
+    let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    tokio::task::spawn_blocking(move || released.recv().unwrap_err());
+    Frozen { _release: release }
+}
+
+pub(crate) fn error(severity: Severity, code: [u8; 5], message: &'static str) -> Vec<u8> {
     let mut out = Vec::new();
     encode::error_response(
         &mut out,
-        &ErrorReport::new(severity, SqlState::from_bytes(code).unwrap(), message),
+        &ErrorReport::new(severity, SqlState::from_bytes(&code).unwrap(), message),
     );
     out
 }
 
 pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(5)
+    Instant::now() + Duration::from_secs(20)
 }
 
 async fn read_startup(socket: &mut TcpStream) -> Option<Vec<u8>> {

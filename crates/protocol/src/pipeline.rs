@@ -154,7 +154,9 @@ impl Pipeline {
     /// When nothing that is owed is answered by such a message. The stream cannot be trusted any further.
     pub fn answer(&mut self, tag: u8) -> Result<Answer, Unexpected> {
         match tag {
-            b'N' | b'S' | b'A' => return Ok(Answer::Asynchronous { visible: self.visible() }),
+            // Notices and settings belong to what is being answered; a notification is the client's in any case.
+            b'N' | b'S' => return Ok(Answer::Asynchronous { visible: self.visible() }),
+            b'A' => return Ok(Answer::Asynchronous { visible: true }),
             b'E' => return Ok(self.error()),
             b'Z' => return self.ready().ok_or_else(|| self.unexpected(tag)),
             _ => {}

@@ -166,8 +166,12 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        let whole = serve(&[&bytes], scram);
-        prop_assert_eq!(serve(&pieces(&bytes, &cuts), scram), whole.clone());
+        // A client waits for the answer to each request for encryption: what it sends before that is refused.
+        let (asked, rest) = bytes.split_at(requests.len() * 8);
+        let in_turn: Vec<&[u8]> = asked.chunks(8).collect();
+        let whole = serve(&[&in_turn[..], &[rest]].concat(), scram);
+        let split = [in_turn.clone(), pieces(rest, &cuts)].concat();
+        prop_assert_eq!(serve(&split, scram), whole.clone());
         if intact {
             prop_assert!(whole.0.starts_with("Ok(Accepted"), "{}", whole.0);
         }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::Shared;
 use crate::config::PoolMode;
 use crate::home::Home;
+use crate::login;
 use crate::lease::{Denied, Held, Memory};
 use crate::metrics::DecisionTarget;
 use crate::registry::{ClientState, Registration};
@@ -22,6 +23,9 @@ use crate::relay::{Event, Relayed};
 use crate::session::settings::SessionSettings;
 use crate::session::{Admitted, Lookups, Session};
 use crate::socket::{self, ClientStream};
+
+/// How long a server may take to reset its session.
+const RESET_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A client that has logged in.
 pub(crate) struct Client {
@@ -39,6 +43,8 @@ pub(crate) struct Client {
     pub(crate) entry: Registration,
     pub(crate) held: Option<Held>,
     pub(crate) memory: Memory,
+    /// The running unit has been answered.
+    pub(crate) unit_over: bool,
     /// The pin that others know of.
     pinned: Option<PinReason>,
     /// When the running unit was sent.
@@ -96,6 +102,7 @@ impl Client {
             entry,
             held: None,
             memory: Memory::default(),
+            unit_over: false,
             pinned: None,
             started: Instant::now(),
         }
@@ -153,6 +160,8 @@ impl Client {
             Event::Server => self.unasked(),
             Event::ServerClosed => self.server_lost().map(|_| ()),
             Event::Interrupted => self.interrupted(),
+            // Only a running unit is over.
+            Event::Sent => Ok(()),
         }
     }
 
@@ -191,7 +200,9 @@ impl Client {
                 let target = if replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
                 self.home.metrics.decided(target, reason);
             }
-            match self.relay().await? {
+            let relayed = self.relay().await?;
+            self.unit_over = false;
+            match relayed {
                 Relayed::Done => return self.finish(),
                 Relayed::Retry { reusable } => self.give_up_attempt(reusable, &mut excluded),
             }
@@ -238,7 +249,9 @@ impl Client {
             self.entry.pin(self.pinned);
         }
         self.show_answer();
-        if ended.checkin {
+        if ended.unclean {
+            self.discard(CloseReason::UnknownState);
+        } else if ended.release {
             self.checkin();
         }
         if self.home.mode == PoolMode::Statement && !ended.transaction {
@@ -284,6 +297,9 @@ impl Client {
             End::Report(_) => CloseReason::UnknownState,
             End::Told => CloseReason::ServerFatal,
         };
+        if matches!(end, End::Terminated | End::ClientLeft) && self.session.is_resting() {
+            self.reset().await;
+        }
         self.discard(reason);
         if let End::Report(report) = &end {
             let report = report.clone().with_severity(Severity::Fatal);
@@ -297,6 +313,26 @@ impl Client {
             self.flush_last().await;
         }
         self.shared.metrics.process.disconnects.add(1);
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Takes back everything that a pinned session has left on its server connection, which then serves others.
+    async fn reset(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        let reset = login::establish(&mut held.lease, "DISCARD ALL");
+        match tokio::time::timeout(RESET_TIMEOUT, reset).await {
+            Ok(Ok(())) => {
+                held.lease.books.settings.clear();
+                held.lease.books.statements.clear();
+                held.lease.books.unnamed = None;
+                self.held = Some(held);
+                self.checkin();
+            }
+            Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
+        }
     }
 }
 

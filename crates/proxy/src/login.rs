@@ -195,8 +195,12 @@ async fn wait_for_primary(home: &Home, deadline: Instant) -> Result<(), Turned> 
     Err(Turned::Report(ErrorReport::fatal(SqlState::CANNOT_CONNECT_NOW, "no primary is available")))
 }
 
-/// Runs statements that change settings, outside any session.
-async fn establish(lease: &mut Lease, sql: &str) -> Result<(), Turned> {
+/// Runs statements that change the state of a server's session, and that nobody waits for the answers of.
+///
+/// # Errors
+///
+/// What the server says against them, or that the connection broke; it is not to be used again then.
+pub(crate) async fn establish(lease: &mut Lease, sql: &str) -> Result<(), Turned> {
     let mut query = Vec::new();
     encode::query(&mut query, sql.as_bytes());
     let mut failure = None;

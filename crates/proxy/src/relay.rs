@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Client,
     /// The server has sent something.
     Server,
+    /// The unit is over and the server has been sent all that was begun.
+    Sent,
     /// The server's stream has ended.
     ServerClosed,
     /// Somebody wants something of the session.
@@ -58,6 +60,9 @@ impl Client {
             held.pool.load.started();
         }
         self.send_admitted();
+        self.unit_over = false;
+        // What the client has sent beyond the admitted may be of this unit.
+        self.take_client()?;
         loop {
             match self.event(false).await {
                 Ok(Event::Client) => self.take_client()?,
@@ -65,7 +70,9 @@ impl Client {
                     if let Some(relayed) = self.take_server()? {
                         return Ok(relayed);
                     }
+                    self.take_client()?;
                 }
+                Ok(Event::Sent) => return Ok(Relayed::Done),
                 Ok(Event::ServerClosed) => {
                     if let Some(relayed) = self.server_lost()? {
                         return Ok(relayed);
@@ -112,6 +119,9 @@ impl Client {
         }
         if let Err(end) = self.poll_flush(cx) {
             return Poll::Ready(Err(end));
+        }
+        if self.unit_over && self.to_server.is_empty() && !self.session.is_passing() {
+            return Poll::Ready(Ok(Event::Sent));
         }
         // A client that does not read holds up its server, and takes no more memory than its buffer.
         if self.to_client.is_empty()
@@ -179,12 +189,22 @@ impl Client {
         }
     }
 
-    /// The client has sent something while its unit runs.
+    /// Takes what the client has sent while its unit runs, as far as it can be taken now.
     fn take_client(&mut self) -> Result<(), End> {
+        loop {
+            let before = self.inbound.len();
+            self.take_client_once()?;
+            if before == self.inbound.len() || self.inbound.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_client_once(&mut self) -> Result<(), End> {
         let passed = self.session.pass_rest(self.inbound.filled(), &mut self.to_server);
         self.inbound.consume(passed);
-        if self.session.unit_closed() {
-            if !self.session.may_retry() {
+        if self.session.unit_closed() || self.unit_over {
+            if !self.session.may_retry() && !self.unit_over {
                 let passed = self.session.pass_copy(self.inbound.filled(), &mut self.to_server);
                 self.inbound.consume(passed.map_err(End::Report)?);
             }
@@ -252,6 +272,11 @@ impl Client {
     fn outcome(&mut self, outcome: Outcome) -> Result<Option<Relayed>, End> {
         match outcome {
             Outcome::More => Ok(None),
+            // A message of which the server has the beginning is completed first: it may be the rest of a COPY that failed.
+            Outcome::Done if self.session.is_passing() || !self.to_server.is_empty() => {
+                self.unit_over = true;
+                Ok(None)
+            }
             Outcome::Done => Ok(Some(Relayed::Done)),
             Outcome::Retry { code, reusable } => {
                 tracing::debug!(%code, "a replica could not serve a statement");

@@ -88,6 +88,7 @@ pub(crate) fn is_syntax(name: &str) -> bool {
             | "row"
             | "array"
             | "xmlconcat"
+            | "xmlattributes"
             | "xmlelement"
             | "xmlexists"
             | "xmlforest"

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::class::{Class, Kind};
+use crate::class::{Class, Command, Kind, PinReason};
 use crate::classify::{Limits, classify};
 use crate::fingerprint::{Fingerprint, Key, fingerprint};
 use crate::reason::Reason;
@@ -14,7 +14,8 @@ use crate::reason::Reason;
 pub struct SyntaxOptions {
     /// `standard_conforming_strings`: when off, a backslash in any string escapes.
     pub standard_conforming_strings: bool,
-    /// `client_encoding` is UTF8. In SJIS, BIG5 or GBK a byte that looks like ASCII may be half of a character.
+    /// `client_encoding` is UTF8. In SJIS, BIG5 or GBK a byte that looks like ASCII may be half of a character; in all
+    /// others names would have to be converted before they mean anything.
     pub utf8: bool,
 }
 
@@ -93,7 +94,11 @@ impl StatementCache {
             bytes: 0,
             hits: 0,
             misses: 0,
-            unjudged: Arc::new(Class::plain(Kind::Write, Reason::Encoding)),
+            unjudged: Arc::new(Class {
+                // What it leaves in the session cannot be told either.
+                commands: Box::new([Command::Pin(PinReason::Other)]),
+                ..Class::plain(Kind::WriteSession, Reason::Encoding)
+            }),
         }
     }
 

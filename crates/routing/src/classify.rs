@@ -7,22 +7,22 @@ use sqlparser::tokenizer::Token as ParserToken;
 use crate::builtin;
 use crate::class::{Class, Command, Kind, PinReason};
 use crate::combine::Combination;
-use crate::lexer::{Lexer, Token, TokenKind};
+use crate::lexer::{Token, TokenKind};
+use crate::pieces::{self, Piece};
 use crate::reason::Reason;
 use crate::symbols::{Name, Symbols};
 use crate::text::{self, Cursor};
 use crate::walk::Walk;
-use crate::{translate, utility};
+use crate::{measure, translate, utility};
 
 /// How far classification goes; what is beyond is [`Reason::TooComplex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of text.
+    /// Bytes of one statement.
     pub bytes: usize,
-    /// Parentheses, brackets and CASEs open at once. Each takes a few kilobytes of stack.
-    pub depth: usize,
-    /// Operators on the way from the root of the syntax tree to a leaf.
-    pub chain: usize,
+    /// Bytes of stack that parsing may take, by a pessimistic estimate from the tokens: enough for 25 queries within
+    /// each other, or 150 parentheses, or a chain of 1,500 comparisons. Unoptimised code must stay within it as well.
+    pub stack: usize,
 }
 
 /// What one statement is, by itself.
@@ -45,25 +45,48 @@ pub(crate) struct Found {
 }
 
 /// The class of a text, of one statement or several. It never fails: what cannot be judged is a write, for a reason.
+///
+/// A text beyond the limits is still split into its statements, so that SET and the like are never missed.
 pub fn classify(sql: &[u8], limits: &Limits) -> Class {
-    if sql.len() > limits.bytes {
-        return Class::plain(Kind::Write, Reason::TooComplex);
-    }
+    // The server refuses such a text as well, in a session whose encoding is UTF8.
     let Ok(text) = std::str::from_utf8(sql) else {
         return Class::plain(Kind::Write, Reason::Encoding);
     };
-    let tokens: Vec<Token> = Lexer::new(sql).collect();
-    if tokens.iter().any(|token| matches!(token.kind, TokenKind::Invalid | TokenKind::Unterminated)) {
-        return Class::plain(Kind::Write, Reason::Unparsable);
-    }
     let mut combination = Combination::default();
-    for tokens in split(text, &tokens) {
-        let simple = measure(text, tokens, limits);
-        let statement =
-            if simple { statement(text, tokens) } else { refused(text, tokens, Reason::TooComplex) };
-        combination.add(statement);
+    let valid = pieces::each(text, |piece| combination.add(piece_statement(text, piece, limits)));
+    // The server parses all of a text before it runs any: an error in the last statement keeps the first from running.
+    if valid { combination.finish() } else { Class::plain(Kind::Write, Reason::Unparsable) }
+}
+
+fn piece_statement(sql: &str, piece: &Piece, limits: &Limits) -> Statement {
+    let tokens = &*piece.tokens;
+    let bytes = tokens.first().zip(tokens.last()).map_or(0, |(first, last)| last.end - first.start);
+    if piece.whole && bytes <= limits.bytes && measure::stack(sql, tokens) <= limits.stack {
+        return statement(sql, tokens);
     }
-    combination.finish()
+    let mut statement = refused(sql, tokens, Reason::TooComplex);
+    match (utility::parsed(sql, tokens), &statement.command) {
+        (utility::Parsed::Query, Command::Plain) => statement.command = select_into(sql, tokens),
+        (utility::Parsed::Query, _) | (utility::Parsed::Never, _) => {}
+        // SET and the like need no parser, and the commands they give are needed.
+        (utility::Parsed::Tokens, _) if piece.whole => statement = utility::statement(sql, tokens),
+        (utility::Parsed::Tokens | utility::Parsed::Inside, _) => {
+            statement.command = Command::Pin(PinReason::Other);
+        }
+    }
+    if let (Some(pin), Command::Plain) = (piece.pin, &statement.command) {
+        statement.command = Command::Pin(pin);
+    }
+    if matches!(statement.command, Command::Pin(_)) && statement.kind == Kind::Write {
+        statement.kind = Kind::WriteSession;
+    }
+    statement
+}
+
+/// Whether a statement, parentheses aside, is a SELECT, VALUES, TABLE or WITH.
+pub(crate) fn starts_query(mut cursor: Cursor<'_>) -> bool {
+    while cursor.eat_kind(TokenKind::LeftParen) {}
+    ["select", "with", "values", "table"].iter().any(|word| cursor.is_word(word))
 }
 
 /// A statement of which nothing is known but its tokens.
@@ -73,14 +96,9 @@ pub(crate) fn refused(sql: &str, tokens: &[Token], reason: Reason) -> Statement 
 }
 
 /// A statement without its semicolon.
-pub(crate) fn statement(sql: &str, tokens: &[Token]) -> Statement {
-    let mut cursor = Cursor::new(sql, tokens);
-    while cursor.eat_kind(TokenKind::LeftParen) {}
-    if ["select", "with", "values", "table"].iter().any(|word| cursor.is_word(word)) {
+fn statement(sql: &str, tokens: &[Token]) -> Statement {
+    if starts_query(Cursor::new(sql, tokens)) {
         return query(sql, tokens);
-    }
-    if cursor.rest().len() != tokens.len() {
-        return refused(sql, tokens, Reason::Unparsable);
     }
     utility::statement(sql, tokens)
 }
@@ -90,8 +108,8 @@ pub(crate) fn query(sql: &str, tokens: &[Token]) -> Statement {
     let found = if translate::locks(sql, tokens) { Err(Reason::Locking) } else { walk(sql, tokens) };
     let pin = pin(sql, tokens);
     match found {
-        Ok((found, session, setting)) => {
-            let command = pin.or(setting).map_or(Command::Plain, Command::Pin);
+        Ok((found, session)) => {
+            let command = pin.map_or(Command::Plain, Command::Pin);
             let (kind, reason) =
                 if session { (Kind::Session, Reason::SessionState) } else { (Kind::Read, Reason::Read) };
             Statement { kind, reason, command, symbols: found }
@@ -111,11 +129,9 @@ fn session_kind(reason: Reason) -> Kind {
     if reason == Reason::SessionState { Kind::Session } else { Kind::WriteSession }
 }
 
-/// The names in a query that is a read as far as its syntax goes, whether it touches session state, and what it
-/// leaves in the session that only its arguments tell.
-fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool, Option<PinReason>), Reason> {
+/// The names in a query that is a read as far as its syntax goes, and whether it touches session state.
+fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool), Reason> {
     let translated = translate::translate(sql, tokens).ok_or(Reason::Unparsable)?;
-    // The limits were measured; the parser's own is only there so that it can never be the one that overflows.
     let mut parser =
         Parser::new(&PostgreSqlDialect {}).with_recursion_limit(RECURSION).with_tokens(translated.tokens);
     let query = parser.parse_query().map_err(|_| Reason::Unparsable)?;
@@ -127,11 +143,10 @@ fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool, Option<PinReason>),
     if translate::modifies(sql, tokens) {
         return Err(Reason::Write);
     }
-    let explained = |name: &str| {
-        walk.listed.iter().any(|listed| **listed == *name)
-            || walk.functions.iter().any(|call| *call.name.name == *name)
-            || builtin::is_syntax(name)
-    };
+    let mut names: Vec<&str> = walk.functions.iter().map(|call| &*call.name.name).collect();
+    names.extend(walk.listed.iter().map(|name| &**name));
+    names.sort_unstable();
+    let explained = |name: &str| names.binary_search(&name).is_ok() || builtin::is_syntax(name);
     if !translated.called.iter().all(|name| explained(name)) {
         return Err(Reason::Unparsable);
     }
@@ -143,29 +158,43 @@ fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool, Option<PinReason>),
     if operators.iter().any(|name| !name.builtin && name.schema.as_deref() == Some("pg_catalog")) {
         return Err(Reason::UnknownOperatorOrType);
     }
-    let Walk { functions, relations, types, attributes, session, pin, .. } = walk;
-    Ok((Found { functions, relations, operators, types, attributes }, session, pin))
+    let Walk { functions, relations, types, attributes, session, .. } = walk;
+    Ok((Found { functions, relations, operators, types, attributes }, session))
 }
 
-/// The parser's own bound on recursion; deeper than [`Limits::depth`] allows, since a parenthesis takes several calls.
-const RECURSION: usize = 1000;
+/// The parser's own bound on recursion, for what the estimate may have missed.
+pub(crate) const RECURSION: usize = 120;
 
-/// What a call of a built-in function anywhere in a statement leaves in the session.
-fn pin(sql: &str, tokens: &[Token]) -> Option<PinReason> {
-    let calls = tokens.windows(2).enumerate().filter(|(_, pair)| {
-        matches!(pair, [name, paren] if name.kind.is_name() && paren.kind == TokenKind::LeftParen)
-    });
-    calls
-        .filter(|(i, _)| {
-            // Qualified by another schema it is another function.
-            let dot = i.checked_sub(1).and_then(|i| tokens.get(i)).filter(|dot| dot.kind == TokenKind::Dot);
-            let schema =
-                dot.and(i.checked_sub(2)).and_then(|i| tokens.get(i)).and_then(|t| text::name(*t, sql));
-            dot.is_none() || schema.as_deref() == Some("pg_catalog")
-        })
-        .find_map(|(_, pair)| {
-            pair.first().and_then(|token| text::name(*token, sql)).and_then(|n| builtin::pin(&n))
-        })
+/// What a call of a built-in function anywhere in a statement leaves in the session, told from the tokens, so that it
+/// holds for statements that nobody could parse.
+pub(crate) fn pin(sql: &str, tokens: &[Token]) -> Option<PinReason> {
+    (0..tokens.len()).find_map(|i| {
+        let (name, next) = (tokens.get(i)?, tokens.get(i + 1)?);
+        if name.kind == TokenKind::UnicodeWord {
+            // Its meaning takes an escape character to know.
+            return Some(PinReason::Other);
+        }
+        if !name.kind.is_name() || next.kind != TokenKind::LeftParen {
+            return None;
+        }
+        let name = text::name(*name, sql)?;
+        // Qualified by another schema it is another function.
+        let before = |n: usize| i.checked_sub(n).and_then(|i| tokens.get(i)).copied();
+        if before(1).is_some_and(|dot| dot.kind == TokenKind::Dot)
+            && before(2).and_then(|schema| text::name(schema, sql)).as_deref() != Some("pg_catalog")
+        {
+            return None;
+        }
+        if &*name == "set_config" {
+            let mut rest = Cursor::new(sql, tokens.get(i + 2..).unwrap_or_default());
+            let local = rest.parenthesised().is_some_and(|arguments| {
+                matches!(arguments, [.., comma, last]
+                    if comma.kind == TokenKind::Comma && text::is_word(*last, sql, "true"))
+            });
+            return if local { None } else { Some(PinReason::Setting) };
+        }
+        builtin::pin(&name)
+    })
 }
 
 /// What SELECT INTO leaves behind, if this is one.
@@ -184,94 +213,11 @@ fn select_into(sql: &str, tokens: &[Token]) -> Command {
     Command::Plain
 }
 
-/// The statements of a text, empty ones left out. A semicolon within parentheses belongs to CREATE RULE, and one after
-/// BEGIN ATOMIC to the body of a function.
-fn split<'a>(sql: &'a str, tokens: &'a [Token]) -> impl Iterator<Item = &'a [Token]> {
-    let mut rest = tokens;
-    std::iter::from_fn(move || {
-        while let [Token { kind: TokenKind::Semicolon, .. }, tail @ ..] = rest {
-            rest = tail;
-        }
-        if rest.is_empty() {
-            return None;
-        }
-        let mut depth = 0_usize;
-        let creates = rest.first().is_some_and(|token| text::is_word(*token, sql, "create"));
-        let mut end = rest.len();
-        for (i, token) in rest.iter().enumerate() {
-            match token.kind {
-                TokenKind::LeftParen => depth += 1,
-                TokenKind::RightParen => depth = depth.saturating_sub(1),
-                TokenKind::Semicolon if depth == 0 => {
-                    end = i;
-                    break;
-                }
-                TokenKind::Word if creates && text::is_word(*token, sql, "atomic") => break,
-                _ => {}
-            }
-        }
-        let (statement, tail) = rest.split_at(end);
-        rest = tail;
-        Some(statement)
-    })
-}
-
-/// Whether a statement is within the limits, by its tokens alone.
-///
-/// The parser and the syntax tree recurse with each parenthesis, CASE and prefix, and the tree leans to one side with
-/// each operator; a comma starts afresh. Words count like operators, because NOT, AND, IS and JOIN are some.
-fn measure(sql: &str, tokens: &[Token], limits: &Limits) -> bool {
-    // For each open parenthesis: operators around it, of which the ones on its own level start afresh at a comma.
-    let mut open: Vec<usize> = Vec::new();
-    let mut chain = 0_usize;
-    let mut base = 0_usize;
-    let mut prefixes = 0_usize;
-    for token in tokens {
-        match token.kind {
-            TokenKind::LeftParen | TokenKind::LeftBracket => {
-                open.push(base);
-                base = chain;
-                prefixes = 0;
-            }
-            TokenKind::RightParen | TokenKind::RightBracket => {
-                base = open.pop().unwrap_or(0);
-                prefixes = 0;
-            }
-            TokenKind::Comma => {
-                chain = base;
-                prefixes = 0;
-            }
-            TokenKind::Word if text::is_word(*token, sql, "case") => {
-                open.push(base);
-                base = chain;
-            }
-            TokenKind::Word if text::is_word(*token, sql, "end") => base = open.pop().unwrap_or(0),
-            TokenKind::Word if text::is_word(*token, sql, "not") => {
-                chain += 1;
-                prefixes += 1;
-            }
-            TokenKind::Operator => {
-                chain += 1;
-                prefixes += 1;
-            }
-            TokenKind::Word | TokenKind::Typecast | TokenKind::Colon => {
-                chain += 1;
-                prefixes = 0;
-            }
-            _ => prefixes = 0,
-        }
-        if open.len() + prefixes > limits.depth || chain > limits.chain {
-            return false;
-        }
-    }
-    true
-}
-
 // === impl Limits ===
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 64 << 10, depth: 64, chain: 2000 }
+        Self { bytes: 64 << 10, stack: 1600 << 10 }
     }
 }
 
@@ -310,3 +256,6 @@ impl Found {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,8 @@ pub mod fence;
 pub mod fingerprint;
 pub mod level;
 pub mod lexer;
+mod measure;
+mod pieces;
 pub mod reason;
 pub mod resolve;
 pub mod router;

@@ -33,6 +33,8 @@ reasons! {
     SessionState = "session_state",
     /// It opens, ends or shapes a transaction.
     TransactionControl = "transaction_control",
+    /// The client has not ended its pipeline: what follows may write.
+    OpenPipeline = "open_pipeline",
     /// It runs in a transaction, which cannot leave its server.
     InTransaction = "in_transaction",
     /// The session is pinned to its server connection.

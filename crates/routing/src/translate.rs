@@ -30,14 +30,24 @@ struct Translator<'a> {
     out: Translated,
     /// Within `substring(x SIMILAR y ESCAPE z)`, whose words become commas.
     similar: bool,
-    /// For each open parenthesis, whether it is that of ROWS FROM.
-    parens: Vec<bool>,
+    open: Vec<Open>,
+}
+
+/// What an open parenthesis or bracket belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    /// Anything else.
+    Other,
+    /// ROWS FROM: commas become cross joins.
+    RowsFrom,
+    /// XMLFOREST, XMLATTRIBUTES: expressions have names.
+    XmlNamed,
 }
 
 /// The tokens for the parser; `None` when some have no counterpart.
 pub(crate) fn translate(sql: &str, input: &[Token]) -> Option<Translated> {
     let out = Translated { tokens: Vec::with_capacity(input.len()), ..Translated::default() };
-    let mut translator = Translator { sql, input, position: 0, out, similar: false, parens: Vec::new() };
+    let mut translator = Translator { sql, input, position: 0, out, similar: false, open: Vec::new() };
     while let Some(token) = translator.input.get(translator.position) {
         if !translator.special(*token)? {
             translator.plain(*token)?;
@@ -105,6 +115,14 @@ impl Translator<'_> {
             self.unicode(token)?;
             return Some(true);
         }
+        // `(expression).*` names nothing that the expression does not.
+        if token.kind == TokenKind::Dot
+            && self.previous().is_some_and(|p| p.kind == TokenKind::RightParen)
+            && self.at(1).is_some_and(|star| star.text(self.sql.as_bytes()) == b"*")
+        {
+            self.position += 2;
+            return Some(true);
+        }
         if token.kind != TokenKind::Word || self.previous().is_some_and(|p| p.kind == TokenKind::Dot) {
             return Some(false);
         }
@@ -134,7 +152,7 @@ impl Translator<'_> {
                 && self.kind(2) == Some(TokenKind::LeftParen) =>
             {
                 self.out.tokens.push(Out::LParen);
-                self.parens.push(true);
+                self.open.push(Open::RowsFrom);
                 3
             }
             () if self.word(0, "similar") && !self.word(1, "to") => {
@@ -147,10 +165,10 @@ impl Translator<'_> {
                 self.out.tokens.push(Out::Comma);
                 1
             }
-            () => return Some(false),
+            () => self.xml(),
         };
         self.position += skip;
-        Some(skip > 0 || self.word(0, "operator") || self.at(0) != Some(token))
+        Some(skip > 0 || self.at(0) != Some(token))
     }
 
     /// EXCLUDE at the end of a window frame.
@@ -162,6 +180,37 @@ impl Translator<'_> {
             () => return 0,
         };
         if self.kind(length) == Some(TokenKind::RightParen) { length } else { 0 }
+    }
+
+    /// The words of SQL/XML that are no expressions: names of elements and attributes, and how to parse.
+    fn xml(&mut self) -> usize {
+        let name = self.kind(1).is_some_and(TokenKind::is_name);
+        let inside = self.previous().is_some_and(|p| p.kind == TokenKind::LeftParen);
+        let of = |word: &str| {
+            inside
+                && self
+                    .position
+                    .checked_sub(2)
+                    .and_then(|i| self.input.get(i))
+                    .is_some_and(|token| text::is_word(*token, self.sql, word))
+        };
+        match () {
+            () if name && self.word(0, "name") && (of("xmlelement") || of("xmlpi")) => {
+                2 + usize::from(self.kind(2) == Some(TokenKind::Comma))
+            }
+            () if name && self.word(0, "as") && self.open.last() == Some(&Open::XmlNamed) => 2,
+            () if (self.word(0, "document") || self.word(0, "content"))
+                && (of("xmlparse") || of("xmlserialize")) =>
+            {
+                1
+            }
+            // A cast by another name: its type is looked at like any other.
+            () if self.word(0, "xmlserialize") && self.kind(1) == Some(TokenKind::LeftParen) => {
+                self.out.tokens.push(Out::make_keyword("CAST"));
+                1
+            }
+            () => 0,
+        }
     }
 
     /// SEARCH .. SET and CYCLE .. USING after a common table expression: nothing but names.
@@ -263,28 +312,32 @@ impl Translator<'_> {
             TokenKind::Integer | TokenKind::Numeric => Out::Number(text.replace('_', ""), false),
             TokenKind::Parameter => Out::Placeholder(text.to_owned()),
             TokenKind::Operator => return self.push_operator(token, None),
-            TokenKind::Comma if self.parens.last() == Some(&true) => {
+            TokenKind::Comma if self.open.last() == Some(&Open::RowsFrom) => {
                 self.out.tokens.push(Out::make_keyword("CROSS"));
                 Out::make_keyword("JOIN")
             }
             TokenKind::Comma => Out::Comma,
             TokenKind::Dot => Out::Period,
             TokenKind::LeftParen => {
-                self.parens.push(false);
+                let named = ["xmlforest", "xmlattributes"].iter().any(|word| self.previous_word(word));
+                self.open.push(if named { Open::XmlNamed } else { Open::Other });
                 Out::LParen
             }
             TokenKind::RightParen => {
-                if self.parens.pop() == Some(true) && self.word(1, "with") && self.word(2, "ordinality") {
+                if self.open.pop() == Some(Open::RowsFrom)
+                    && self.word(1, "with")
+                    && self.word(2, "ordinality")
+                {
                     self.position += 2;
                 }
                 Out::RParen
             }
             TokenKind::LeftBracket => {
-                self.parens.push(false);
+                self.open.push(Open::Other);
                 Out::LBracket
             }
             TokenKind::RightBracket => {
-                self.parens.pop();
+                self.open.pop();
                 Out::RBracket
             }
             TokenKind::Colon => Out::Colon,
@@ -330,6 +383,7 @@ impl Translator<'_> {
                     "zone" => self.previous_word("time"),
                     "bernoulli" | "system" => self.previous_word("tablesample"),
                     "like" | "ilike" => true,
+                    "overlaps" => self.previous().is_some_and(|p| p.kind == TokenKind::RightParen),
                     "join" => {
                         ["left", "right", "full", "inner", "cross", "outer", "natural"]
                             .iter()

@@ -7,7 +7,7 @@ mod setting;
 mod transaction;
 
 use crate::class::{Command, Kind, PinReason};
-use crate::classify::{Found, Statement, query, refused, statement as any_statement};
+use crate::classify::{Found, RECURSION, Statement, query, refused, starts_query};
 use crate::lexer::{Token, TokenKind};
 use crate::reason::Reason;
 use crate::symbols::Name;
@@ -57,7 +57,44 @@ pub(crate) fn statement(sql: &str, tokens: &[Token]) -> Statement {
         | "truncate" | "grant" | "revoke" | "comment" | "reassign" => writes(Command::Plain),
         _ => None,
     };
-    read.unwrap_or_else(|| refused(sql, tokens, Reason::Unparsable))
+    read.unwrap_or_else(|| {
+        let statement = refused(sql, tokens, Reason::Unparsable);
+        // If the server can read it after all, it leaves something in the session.
+        let pin = match &*word {
+            "set" | "reset" | "discard" => PinReason::Setting,
+            "deallocate" => PinReason::SqlPrepare,
+            "declare" => PinReason::Cursor,
+            _ => return statement,
+        };
+        Statement::new(Kind::WriteSession, Reason::Unparsable, Command::Pin(pin))
+    })
+}
+
+/// What of a statement goes through the parser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// All of it.
+    Query,
+    /// The query inside it.
+    Inside,
+    /// Nothing, and nothing of it is looked at but its first word.
+    Never,
+    /// Nothing: it is read from its tokens.
+    Tokens,
+}
+
+/// What of a statement goes through the parser.
+pub(crate) fn parsed(sql: &str, tokens: &[Token]) -> Parsed {
+    let first = Cursor::new(sql, tokens);
+    let any = |words: &[&str]| words.iter().any(|word| first.is_word(word));
+    match () {
+        () if starts_query(first) => Parsed::Query,
+        () if any(&["insert", "update", "delete", "merge"]) || first.is_kind(TokenKind::LeftParen) => {
+            Parsed::Never
+        }
+        () if any(&["copy", "declare", "explain"]) => Parsed::Inside,
+        () => Parsed::Tokens,
+    }
 }
 
 fn deallocate(cursor: &mut Cursor<'_>) -> Option<Statement> {
@@ -83,7 +120,10 @@ fn declare(cursor: &mut Cursor<'_>) -> Option<Statement> {
     if !cursor.eat("for") {
         return None;
     }
-    let inner = any_statement(cursor.sql(), cursor.rest());
+    if !starts_query(*cursor) {
+        return None;
+    }
+    let inner = query(cursor.sql(), cursor.rest());
     let pin = match inner.command {
         Command::Pin(pin) => Some(pin),
         _ => hold.then_some(PinReason::Cursor),
@@ -101,9 +141,9 @@ fn declare(cursor: &mut Cursor<'_>) -> Option<Statement> {
 
 fn create(sql: &str, tokens: &[Token]) -> Statement {
     // CREATE [OR REPLACE] [GLOBAL | LOCAL] {TEMP | TEMPORARY}, and anything put into the schema pg_temp.
-    let head = tokens.iter().take(6);
-    let temporary =
-        head.clone().any(|token| ["temp", "temporary"].iter().any(|word| text::is_word(*token, sql, word)));
+    let mut head = Cursor::new(sql, tokens);
+    while head.eat_any(&["create", "or", "replace", "global", "local"]) {}
+    let temporary = head.eat_any(&["temp", "temporary"]);
     let named = tokens.windows(2).any(|pair| {
         matches!(pair, [schema, dot] if dot.kind == TokenKind::Dot
             && text::name(*schema, sql).as_deref() == Some("pg_temp"))
@@ -136,23 +176,21 @@ fn explain(sql: &str, cursor: &mut Cursor<'_>) -> Option<Statement> {
         cursor.eat("verbose");
     }
     let planned = cursor.rest();
-    let mut first = Cursor::new(sql, planned);
-    if !analyze && first.eat_any(&["insert", "update", "delete", "merge"]) {
+    let first = Cursor::new(sql, planned);
+    if !analyze && ["insert", "update", "delete", "merge"].iter().any(|word| first.is_word(word)) {
         return plan_only(sql, planned);
     }
-    if !starts_query(first) && !first.is_word("execute") {
-        return None;
+    match () {
+        () if starts_query(first) => Some(query(sql, planned)),
+        () if first.is_word("execute") => Some(Statement::new(
+            Kind::WriteSession,
+            Reason::SessionState,
+            Command::Pin(PinReason::SqlPrepare),
+        )),
+        // CREATE TABLE AS, CREATE MATERIALIZED VIEW
+        () if first.is_word("create") => Some(create(sql, planned)),
+        () => None,
     }
-    let mut inner = any_statement(sql, planned);
-    if inner.kind == Kind::Write && analyze && matches!(inner.command, Command::Plain) {
-        inner.command = Command::Plain;
-    }
-    Some(inner)
-}
-
-fn starts_query(mut cursor: Cursor<'_>) -> bool {
-    while cursor.eat_kind(TokenKind::LeftParen) {}
-    ["select", "with", "values", "table"].iter().any(|word| cursor.is_word(word))
 }
 
 /// The value of a boolean option, as `defGetBoolean` reads it; `None` for what it refuses.
@@ -172,8 +210,8 @@ fn boolean(sql: &str, option: &mut Cursor<'_>) -> Option<bool> {
 fn plan_only(sql: &str, tokens: &[Token]) -> Option<Statement> {
     let translated = translate::translate(sql, tokens)?;
     let dialect = sqlparser::dialect::PostgreSqlDialect {};
-    let parser = sqlparser::parser::Parser::new(&dialect).with_tokens(translated.tokens);
-    let statements = { parser }.parse_statements().ok()?;
+    let parser = sqlparser::parser::Parser::new(&dialect).with_recursion_limit(RECURSION);
+    let statements = parser.with_tokens(translated.tokens).parse_statements().ok()?;
     let [statement] = statements.as_slice() else { return None };
     let mut relations = Vec::new();
     let flow =

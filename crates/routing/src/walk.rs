@@ -14,7 +14,6 @@ use sqlparser::ast::{
     WildcardAdditionalOptions, With,
 };
 
-use crate::class::PinReason;
 use crate::reason::Reason;
 use crate::symbols::{Call, Name};
 
@@ -31,8 +30,6 @@ pub(crate) struct Walk {
     pub(crate) listed: Vec<Box<str>>,
     /// Built-in functions that make or read session state were called.
     pub(crate) session: bool,
-    /// What remains of those in the session.
-    pub(crate) pin: Option<PinReason>,
     /// Common table expressions in scope, innermost last.
     scope: Vec<Box<str>>,
 }
@@ -169,7 +166,7 @@ impl Walk {
             having,
             named_window,
             qualify: None,
-            window_before_qualify: false,
+            window_before_qualify: _,
             value_table_mode: None,
             flavor: SelectFlavor::Standard,
         } = select

@@ -14,7 +14,7 @@ use crate::watchdog::{Orders, Watchdog};
 use crate::{Authentication, SandboxConfig, SandboxError};
 
 /// How long replicas may take to connect, or to replay what they are waited for.
-const CATCH_UP: Duration = Duration::from_secs(60);
+const CATCH_UP: Duration = Duration::from_mins(1);
 /// How often another port is tried when somebody was faster.
 const PORT_ATTEMPTS: usize = 3;
 
@@ -167,10 +167,23 @@ impl Sandbox {
     ///
     /// When one does not within a minute, or a node cannot be asked.
     pub async fn replicas_caught_up(&self) -> Result<(), SandboxError> {
-        let written = self.primary().wal_position().await?;
+        self.caught_up_with(self.primary()).await
+    }
+
+    /// Waits until every other running node that is a replica has replayed what this one, a primary, has written up
+    /// to now. Writes a record of its own first: after a switch of segment the insert position is behind a page header
+    /// that no replica replays until something follows it, which may take a quarter of a minute.
+    ///
+    /// # Errors
+    ///
+    /// When one does not within a minute, or a node cannot be asked.
+    pub async fn caught_up_with(&self, primary: &Node) -> Result<(), SandboxError> {
+        let written = primary.position("pg_logical_emit_message(true, 'sandbox', '')").await?;
         let deadline = Instant::now() + CATCH_UP;
-        for replica in self.replicas().iter().filter(|replica| replica.pid().is_some()) {
-            while replica.wal_position().await? < written {
+        let replicas =
+            self.nodes.iter().filter(|node| node.name() != primary.name() && node.role() == Role::Replica);
+        for replica in replicas.filter(|replica| replica.pid().is_some()) {
+            while replica.position("pg_last_wal_replay_lsn()").await? < written {
                 pause_before(deadline, "waiting for a replica to catch up").await?;
             }
         }

@@ -21,7 +21,7 @@ use crate::{SandboxConfig, SandboxError};
 mod files;
 
 /// A server that has not done within this what it was told to is taken to be stuck.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two looks at a file or process.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -329,15 +329,23 @@ impl Node {
         command::run("psql", command, PATIENCE).await.map(drop)
     }
 
-    /// The position the primary has written to, or the replica has replayed to, in bytes.
+    /// The insert position of a primary, or the replay position of a replica, in bytes. The first may be a few bytes
+    /// beyond anything a replica can reach until more is written: see [`Sandbox::caught_up_with`].
+    ///
+    /// [`Sandbox::caught_up_with`]: crate::Sandbox::caught_up_with
     ///
     /// # Errors
     ///
     /// As [`sql`](Self::sql).
     pub async fn wal_position(&self) -> Result<u64, SandboxError> {
-        let sql = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
-                   ELSE pg_current_wal_insert_lsn() END - '0/0'::pg_lsn";
-        let text = self.sql("postgres", sql).await?;
+        let position = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
+                        ELSE pg_current_wal_insert_lsn() END";
+        self.position(position).await
+    }
+
+    /// An SQL expression of type `pg_lsn` as a number of bytes.
+    pub(crate) async fn position(&self, expression: &str) -> Result<u64, SandboxError> {
+        let text = self.sql("postgres", &format!("SELECT {expression} - '0/0'::pg_lsn")).await?;
         text.trim().parse().map_err(|_| SandboxError::Failed { program: "psql".to_owned(), output: text })
     }
 

@@ -58,8 +58,11 @@ impl Watchdog {
 
     /// `signal` is the name, as `kill -s` takes it, of what stops a server.
     pub(crate) fn spawn(signal: &str, orders: Orders) -> io::Result<Self> {
+        // Without its comments, since the whole of it shows in lists of processes.
+        let lines = SCRIPT.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let script = lines.collect::<Vec<_>>().join("\n");
         let shell = Command::new("/bin/sh")
-            .args(["-c", SCRIPT, "watchdog", signal])
+            .args(["-c", &script, "watchdog", signal])
             .args(orders.arguments)
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -84,6 +84,7 @@ impl Causeway {
         let ports = free_ports(2).expect("two free ports");
         let directory =
             tempfile::Builder::new().prefix("causeway-test-").tempdir().expect("a temporary directory");
+        fs::create_dir(directory.path().join("state")).expect("a directory for the state");
         let config = directory.path().join("causeway.yaml");
         fs::write(&config, complete(yaml, ports[0], ports[1], directory.path()))
             .expect("writing the configuration");
@@ -109,7 +110,7 @@ impl Causeway {
             _watchdog: watchdog,
         };
         // Every test's configuration trusts loopback, which Causeway rightly warns of.
-        started.allow_log("trust");
+        started.allow_log("let in without a password");
         started.until_ready().await
     }
 
@@ -204,8 +205,9 @@ impl Causeway {
         }
     }
 
-    /// Sends a signal to the process.
+    /// Sends a signal to the process, which must be there: its id may be another's by now otherwise.
     pub fn signal(&self, which: Signal) {
+        assert!(self.is_running(), "causeway has ended:\n{}", joined(&self.logs()));
         signal(self.pid(), which).unwrap_or_else(|error| panic!("sending {which:?}: {error}"));
     }
 

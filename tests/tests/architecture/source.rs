@@ -22,7 +22,14 @@ const LONG_FILES: &[(&str, usize)] = &[];
 const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 
 /// The statics that may exist: where, which, and why it can't be a value that is handed down.
-const STATICS: &[(&str, &str, &str)] = &[];
+const STATICS: &[(&str, &str, &str)] = &[
+    ("crates/testkit/src/binary.rs", "BUILT", "the program under test is built once for each test process"),
+    (
+        "crates/testkit/src/cluster.rs",
+        "SHARED",
+        "the tests of a process share their servers, which are slow to start",
+    ),
+];
 
 /// Nothing in the pure crates may touch the world.
 const IMPURE: &[&str] =

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use causeway_testkit::wire::{Client, summary};
-use causeway_testkit::{Causeway, Sandbox, SandboxConfig, yaml_for};
-use causeway_tests::{ONE_CONNECTION, Place, everywhere, tags};
+use causeway_testkit::{Sandbox, SandboxConfig};
+use causeway_tests::{ONE_CONNECTION, Place, everywhere, start, tags};
 use tokio::time::{Instant, sleep};
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn s_as_02_notices_go_to_the_client_whose_statement_runs() {
             assert_eq!(summary(&answer), "N(00000) N(01000) C Z(I)");
             assert_eq!(answer[0].field(b'M'), Some("for a"));
             assert_eq!(summary(&b.query("SELECT 1").await), "T D C Z(I)");
-            assert_eq!(summary(&a.execute(raise, &[]).await), "1 2 N(00000) N(01000) C Z(I)");
+            assert_eq!(summary(&a.execute(raise, &[]).await), "1 2 n N(00000) N(01000) C Z(I)");
         }
         assert_eq!(summary(&a.query("ROLLBACK").await), "N(25P01) C Z(I)");
         b.expect_silence(Duration::from_millis(50)).await;
@@ -28,7 +28,7 @@ async fn s_as_02_notices_go_to_the_client_whose_statement_runs() {
 #[tokio::test]
 async fn s_as_02_a_reported_setting_changes_on_the_server() {
     let sandbox = Sandbox::start(SandboxConfig::with_replicas(1)).await.expect("the servers start");
-    let causeway = Causeway::start(&(yaml_for(&sandbox) + "pool: { size: 2 }\n")).await;
+    let causeway = start(&sandbox, "pool: { size: 2 }\n").await;
     let mut idle = Client::login(causeway.port(), "postgres", "postgres").await;
     let (mut chosen, _) = Client::login_with(
         causeway.port(),

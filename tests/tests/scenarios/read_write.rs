@@ -2,8 +2,10 @@
 
 use causeway_testkit::wire::request::{bind, execute, parse, sync};
 use causeway_testkit::wire::summary;
-use causeway_testkit::{Causeway, Sandbox, SandboxConfig, wire::Client, yaml_for};
-use causeway_tests::{ONE_CONNECTION, Place, call, code, everywhere, tags, through, value};
+use causeway_testkit::{Sandbox, SandboxConfig, wire::Client};
+use causeway_tests::{
+    ONE_CONNECTION, Place, call, code, count, everywhere, reads_use_replicas, start, tags, through, value,
+};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -16,12 +18,11 @@ async fn s_rw_01_read_after_own_write() {
         .await
         .expect("a table");
     sandbox.replicas_caught_up().await.expect("the replicas catch up");
-    let causeway = Causeway::start(&yaml_for(&sandbox)).await;
-    let reads = async || causeway.metric("causeway_queries_total", &[("role", "replica")]).await;
+    let causeway = start(&sandbox, "").await;
+    let reads = async || count(&causeway, "causeway_queries_total", &[("role", "replica")]).await;
     let mut a = Client::login(causeway.port(), "postgres", "postgres").await;
     let mut b = Client::login(causeway.port(), "postgres", "postgres").await;
-    a.one("SELECT count(*) FROM t").await;
-    assert!(reads().await > 0.0, "a session without writes reads from a replica");
+    reads_use_replicas(&causeway, "postgres", "SELECT count(*) FROM t").await;
 
     for replica in sandbox.replicas() {
         replica.sql("postgres", "SELECT pg_wal_replay_pause()").await.expect("replay pauses");
@@ -159,10 +160,15 @@ async fn s_rw_05_serializable_as_the_session_default() {
     .await;
 }
 
+async fn queries_by_node(place: &Place) -> [u64; 3] {
+    [place.queries_on("pg-0").await, place.queries_on("pg-1").await, place.queries_on("pg-2").await]
+}
+
 #[tokio::test]
 async fn reads_use_both_replicas_and_writes_none() {
     through("pool: { size: 2 }\n", async |place: &Place| {
         let mut a = place.client().await;
+        let before = queries_by_node(place).await;
         for i in 0..400 {
             if i % 2 == 0 {
                 assert_eq!(a.one("SELECT count(*) FROM shop.item").await, "4");
@@ -171,20 +177,16 @@ async fn reads_use_both_replicas_and_writes_none() {
                 assert_eq!(value(&answer), "nut");
             }
         }
-        let on = async |backend: &str| {
-            let labels = [("database", place.database()), ("backend", backend)];
-            place.causeway().metric("causeway_queries_total", &labels).await
-        };
-        let shares = [on("pg-0").await, on("pg-1").await, on("pg-2").await];
-        assert!(shares[0] == 0.0 && shares[1] + shares[2] == 400.0, "{shares:?}");
+        let after = queries_by_node(place).await;
+        let shares = [0, 1, 2].map(|node| after[node] - before[node]);
+        assert!(shares[0] == 0 && shares[1] + shares[2] == 400, "{shares:?}");
         // Equal weights: within 5 points of one half each, and three standard deviations of chance.
-        assert!((shares[1] - 200.0).abs() <= 20.0 + 30.0, "{shares:?}");
+        assert!(shares[1].abs_diff(200) <= 20 + 30, "{shares:?}");
         let mut b = place.client().await;
         for _ in 0..50 {
             assert_eq!(tags(&b.query("UPDATE shop.item SET qty = qty WHERE id = 1").await), ["UPDATE 1"]);
         }
-        let after = [on("pg-0").await, on("pg-1").await, on("pg-2").await];
-        assert_eq!(after, [50.0, shares[1], shares[2]]);
+        assert_eq!(queries_by_node(place).await, [after[0] + 50, after[1], after[2]]);
     })
     .await;
 }

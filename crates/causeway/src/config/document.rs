@@ -208,7 +208,7 @@ impl KeySeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for KeySeed<'_> {
+impl Visitor<'_> for KeySeed<'_> {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -336,7 +336,7 @@ impl Visitor<'_> for LocateKey<'_> {
 
 // === impl Here ===
 
-impl<'de> Visitor<'de> for Here {
+impl Visitor<'_> for Here {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

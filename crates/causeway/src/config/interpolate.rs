@@ -7,10 +7,15 @@ use super::problem::{KeyPath, Problem};
 pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// A copy of `node` with every reference replaced. What a variable holds is not looked into again.
-pub(super) fn interpolate(node: &Node, environment: &Environment<'_>, path: &KeyPath) -> Result<Node, Problem> {
+pub(super) fn interpolate(
+    node: &Node,
+    environment: &Environment<'_>,
+    path: &KeyPath,
+) -> Result<Node, Problem> {
     Ok(match node {
         Node::Text(text) => {
-            let expanded = expand(text, environment).map_err(|message| Problem::value(path.clone(), message))?;
+            let expanded =
+                expand(text, environment).map_err(|message| Problem::value(path.clone(), message))?;
             Node::Text(expanded)
         }
         Node::List(nodes) => {

@@ -127,7 +127,7 @@ pub struct Pool {
     pub max_waiters: u32,
     /// How long a client waits in the queue.
     pub checkout_timeout: Duration,
-    /// From connect to the server's first ReadyForQuery.
+    /// From connect to the server's first `ReadyForQuery`.
     pub connect_timeout: Duration,
     /// How long a connection may stay unused; zero means for ever.
     pub idle_timeout: Duration,
@@ -219,7 +219,7 @@ pub struct Rule {
 /// The section `timeouts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From accept to the client's first ReadyForQuery.
+    /// From accept to the client's first `ReadyForQuery`.
     pub login_timeout: Duration,
     /// How long an accepted login answers later ones like it.
     pub login_cache: Duration,

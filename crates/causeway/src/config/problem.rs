@@ -20,7 +20,7 @@ pub struct KeyPath(pub Vec<Segment>);
 
 /// Whether a problem is with a key or with what stands behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum At {
+pub(super) enum At {
     /// The key itself.
     Key,
     /// Its value.
@@ -30,14 +30,14 @@ pub enum At {
 
 /// One mistake, by its place in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(super) struct Problem {
     /// Where. While an error rises through nested readers its steps are gathered innermost first;
     /// [`Problem::rising`] says so.
-    pub path: KeyPath,
+    pub(super) path: KeyPath,
     /// Key or value.
-    pub at: At,
+    pub(super) at: At,
     /// What was found and what was expected; never a secret.
-    pub message: String,
+    pub(super) message: String,
 }
 
 /// One mistake, by its place in the file.
@@ -99,12 +99,12 @@ impl fmt::Display for KeyPath {
 
 impl Problem {
     /// A problem with the value at `path`.
-    pub fn value(path: KeyPath, message: impl Into<String>) -> Self {
+    pub(super) fn value(path: KeyPath, message: impl Into<String>) -> Self {
         Self { path, at: At::Value, message: message.into() }
     }
 
     /// A problem with the key at `path`.
-    pub fn key(path: KeyPath, message: impl Into<String>) -> Self {
+    pub(super) fn key(path: KeyPath, message: impl Into<String>) -> Self {
         Self { path, at: At::Key, message: message.into() }
     }
 

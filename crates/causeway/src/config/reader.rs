@@ -95,17 +95,19 @@ impl<'de> MapAccess<'de> for MapReader<'de> {
         self.current = self.entries.next();
         let Some((key, _)) = self.current else { return Ok(None) };
         let reader: StringDeserializer<Problem> = key.clone().into_deserializer();
-        seed.deserialize(reader).map(Some).map_err(|problem| match problem.path.0.is_empty() {
-            true => Problem { at: At::Key, ..problem.rising(Segment::Key(key.clone())) },
-            false => problem,
+        seed.deserialize(reader).map(Some).map_err(|problem| {
+            if !problem.path.0.is_empty() {
+                return problem;
+            }
+            Problem { at: At::Key, ..problem.rising(Segment::Key(key.clone())) }
         })
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Problem> {
         match self.current {
-            Some((key, node)) => seed
-                .deserialize(Reader(node))
-                .map_err(|problem| problem.rising(Segment::Key(key.clone()))),
+            Some((key, node)) => {
+                seed.deserialize(Reader(node)).map_err(|problem| problem.rising(Segment::Key(key.clone())))
+            }
             None => Err(serde::de::Error::custom("a value was asked for before its key")),
         }
     }

@@ -99,7 +99,19 @@ macro_rules! deserialize_scalars {
     };
 }
 
-deserialize_scalars!(Span, Count, Weight, Name, Word, Secret, HostPort, Endpoint, NodeAddress, Origin, LevelName);
+deserialize_scalars!(
+    Span,
+    Count,
+    Weight,
+    Name,
+    Word,
+    Secret,
+    HostPort,
+    Endpoint,
+    NodeAddress,
+    Origin,
+    LevelName
+);
 
 impl<'de, T: Scalar> Visitor<'de> for ScalarVisitor<T> {
     type Value = T;
@@ -206,10 +218,10 @@ impl Scalar for Name {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        match (1..=63).contains(&text.len()) && text.bytes().all(valid) {
-            true => Ok(Self(text.to_owned())),
-            false => Err(format!("expected {}, found {text:?}", Self::EXPECTED)),
+        if (1..=63).contains(&text.len()) && text.bytes().all(valid) {
+            return Ok(Self(text.to_owned()));
         }
+        Err(format!("expected {}, found {text:?}", Self::EXPECTED))
     }
 }
 
@@ -253,9 +265,8 @@ impl Scalar for HostPort {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let wrong = || format!("expected {}, found {text:?}", Self::EXPECTED);
-        let (host, port) = text.rsplit_once(':').ok_or_else(|| match text.is_empty() {
-            true => wrong(),
-            false => format!("the port is missing: write \"{text}:5432\""),
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| {
+            if text.is_empty() { wrong() } else { format!("the port is missing: write \"{text}:5432\"") }
         })?;
         let port = port.parse().map_err(|_| format!("{port:?} is not a port: expected 0 to 65535"))?;
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -267,19 +278,19 @@ impl Scalar for HostPort {
             None => host,
         };
         let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:%".contains(&byte);
-        match host.is_empty() || !host.bytes().all(valid) {
-            true => Err(wrong()),
-            false => Ok(Self { host: host.to_owned(), port }),
+        if host.is_empty() || !host.bytes().all(valid) {
+            return Err(wrong());
         }
+        Ok(Self { host: host.to_owned(), port })
     }
 }
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            return write!(f, "[{}]:{}", self.host, self.port);
         }
+        write!(f, "{}:{}", self.host, self.port)
     }
 }
 
@@ -339,13 +350,13 @@ impl Scalar for Origin {
             Some(prefix) => prefix.parse().ok().filter(|bits| *bits <= width).ok_or_else(wrong)?,
         };
         let network = first_address(address, prefix);
-        match network == address {
-            true => Ok(Self::Network(address, prefix)),
-            false => Err(format!(
-                "the address has bits beyond its prefix: write \"{network}/{prefix}\" for the network \
-                 or \"{address}\" for the one address"
-            )),
+        if network == address {
+            return Ok(Self::Network(address, prefix));
         }
+        Err(format!(
+            "the address has bits beyond its prefix: write \"{network}/{prefix}\" for the network or \"{address}\" \
+             for the one address"
+        ))
     }
 }
 
@@ -378,9 +389,11 @@ impl Scalar for LevelName {
                 "the level {text:?} is not in this version, which has session (the default), eventual and primary"
             ));
         }
-        text.parse().map(Self).map_err(|_| match super::problem::nearest(text, &["session", "eventual", "primary"]) {
-            Some(name) => format!("unknown consistency level {text:?}; did you mean `{name}`?"),
-            None => format!("unknown consistency level {text:?}: expected session, eventual or primary"),
+        text.parse().map(Self).map_err(|_| {
+            match super::problem::nearest(text, &["session", "eventual", "primary"]) {
+                Some(name) => format!("unknown consistency level {text:?}; did you mean `{name}`?"),
+                None => format!("unknown consistency level {text:?}: expected session, eventual or primary"),
+            }
         })
     }
 }
@@ -395,7 +408,7 @@ mod tests {
         for (text, micros) in micros {
             assert_eq!(Span::from_text(text).unwrap().0, Duration::from_micros(micros), "{text}");
         }
-        assert_eq!(Span::from_text("7d").unwrap().0, Duration::from_secs(7 * 86_400));
+        assert_eq!(Span::from_text("7d").unwrap().0, Duration::from_hours(7 * 24));
         assert_eq!(Span::from_text("5 s").unwrap().0, Duration::from_secs(5));
         for text in ["", "s", "-1s", "1.5s", "99999999999999999999s", "400000000d", "1sec", "5"] {
             assert!(Span::from_text(text).is_err(), "{text}");

@@ -44,16 +44,13 @@ fn the_smallest_file_has_sensible_defaults() {
 #[test]
 fn defaults_are_as_listed() {
     fn insert(tree: &mut serde_json::Map<String, serde_json::Value>, path: &str, value: &str) {
-        match path.split_once('.') {
-            Some((section, rest)) => {
-                let section = tree.entry(section).or_insert_with(|| serde_json::json!({}));
-                insert(section.as_object_mut().unwrap(), rest, value);
-            }
-            None => {
-                let value = value.parse::<i64>().map_or_else(|_| serde_json::json!(value), Into::into);
-                tree.insert(path.to_owned(), value);
-            }
-        }
+        let Some((section, rest)) = path.split_once('.') else {
+            let value = value.parse::<i64>().map_or_else(|_| serde_json::json!(value), Into::into);
+            tree.insert(path.to_owned(), value);
+            return;
+        };
+        let section = tree.entry(section).or_insert_with(|| serde_json::json!({}));
+        insert(section.as_object_mut().unwrap(), rest, value);
     }
     let mut tree = serde_json::Map::new();
     let mut node = serde_json::json!({ "name": "pg-0", "address": "10.0.0.10:5432" });
@@ -73,76 +70,96 @@ fn defaults_are_as_listed() {
     cluster.as_object_mut().unwrap().insert("nodes".to_owned(), serde_json::json!([node]));
     tree.insert("clusters".to_owned(), serde_json::json!({ "main": cluster }));
     // JSON is YAML.
-    let explicit = Config { written: Vec::new(), ..read(&serde_json::Value::from(tree).to_string()).unwrap() };
+    let explicit =
+        Config { written: Vec::new(), ..read(&serde_json::Value::from(tree).to_string()).unwrap() };
     let implied = Config { written: Vec::new(), ..read(MINIMAL).unwrap() };
     assert_eq!(format!("{explicit:?}"), format!("{implied:?}"));
 }
 
+/// What is added to [`MINIMAL`], and what is said of it.
+const MISSHAPEN: &[(&str, &str)] = &[
+    ("pol: { size: 3 }", "c.yaml:6:1: pol: unknown key; did you mean `pool`?"),
+    ("pool: { sise: 3 }", "c.yaml:6:9: pool.sise: unknown key; did you mean `size`?"),
+    ("pool:\n  size: many", "c.yaml:7:9: pool.size: expected a whole number from 1 to 1000000, found text"),
+    ("pool: { size: 0 }", "c.yaml:6:15: pool.size: expected a whole number from 1 to 1000000"),
+    (
+        "pool: { checkout_timeout: 5 }",
+        "c.yaml:6:27: pool.checkout_timeout: a duration needs a unit: write \"5s\" for seconds or \"5ms\" for \
+         milliseconds",
+    ),
+    (
+        "pool: { checkout_timeout: 5sec }",
+        "c.yaml:6:27: pool.checkout_timeout: unknown unit \"sec\": the units are us, ms, s, m, h and d",
+    ),
+    (
+        "pool: { checkout_timeout: soon }",
+        "c.yaml:6:27: pool.checkout_timeout: expected a duration with a unit, such as \"250ms\" or \"5s\", found \
+         \"soon\"",
+    ),
+    ("pool: 5", "c.yaml:6:7: pool: expected a map of pool settings, found a number"),
+    (
+        "pool: { mode: transacton }",
+        "c.yaml:6:15: pool.mode: unknown word \"transacton\"; did you mean `transaction`?",
+    ),
+    (
+        "pool: { mode: fast }",
+        "c.yaml:6:15: pool.mode: unknown word \"fast\"; expected one of `transaction`, `session`, `statement`",
+    ),
+    (
+        "users: { app: { password: 12345 } }",
+        "c.yaml:6:27: users.app.password: expected text, found a number: write it in quotes",
+    ),
+    (
+        "users: { app: { user: { a: s3cret } } }",
+        "c.yaml:6:17: users.app.user: unknown key; expected one of `password`, `password_file`, `scram_verifier`, `pool`, `consistency`",
+    ),
+    (
+        "users: { app: s3cret }",
+        "c.yaml:6:15: users.app: expected a map with the user's password_file, found text",
+    ),
+    (
+        "auth: { rules: [{ address: \"10.1.0.0/8\", method: trust }] }",
+        "c.yaml:6:28: auth.rules[0].address: the address has bits beyond its prefix: write \"10.0.0.0/8\" for the \
+         network or \"10.1.0.0\" for the one address",
+    ),
+    (
+        "auth: { rules: [{ address: all, method: trust }] }",
+        "c.yaml:6:28: auth.rules[0].address: expected a network such as \"10.0.0.0/8\", an address, or \"unix\", \
+         found \"all\"",
+    ),
+    ("auth: { rules: [{ address: unix }] }", "c.yaml:6:17: auth.rules[0]: the key `method` is missing"),
+    (
+        "consistency: { default: cluster }",
+        "c.yaml:6:25: consistency.default: the level \"cluster\" is not in this version, which has session (the \
+         default), eventual and primary",
+    ),
+    (
+        "consistency: { default: bounded(250ms) }",
+        "c.yaml:6:25: consistency.default: the level \"bounded(250ms)\" is not in this version, which has session \
+         (the default), eventual and primary",
+    ),
+    (
+        "consistency: { default: sesion }",
+        "c.yaml:6:25: consistency.default: unknown consistency level \"sesion\"; did you mean `session`?",
+    ),
+    (
+        "listen: [\"0.0.0.0\"]",
+        "c.yaml:6:10: listen[0]: expected \"host:port\" or \"unix:/directory\", found \"0.0.0.0\"",
+    ),
+    ("listen: [\"::1:6432\"]", "c.yaml:6:10: listen[0]: an IPv6 address stands in brackets: \"[::1]:5432\""),
+    ("http: \"localhost\"", "c.yaml:6:7: http: the port is missing: write \"localhost:5432\""),
+    ("databases: { 2024: {} }", "c.yaml:6:14: databases: the key 2024 is not text: put it in quotes"),
+    ("pool: !fast { size: 3 }", "c.yaml:6:7: pool: YAML tags (`!name`) have no meaning here"),
+    (
+        "users: { app: { password: \"${NOT_SET}\" } }",
+        "c.yaml:6:27: users.app.password: the environment variable \"NOT_SET\" is not set",
+    ),
+];
+
 #[test]
 fn the_shape_is_checked() {
-    let with = |more: &str| mistakes(&format!("{MINIMAL}{more}"));
-    let table = [
-        ("pol: { size: 3 }", "c.yaml:6:1: pol: unknown key; did you mean `pool`?"),
-        ("pool: { sise: 3 }", "c.yaml:6:9: pool.sise: unknown key; did you mean `size`?"),
-        ("pool:\n  size: many", "c.yaml:7:9: pool.size: expected a whole number from 1 to 1000000, found text"),
-        ("pool: { size: 0 }", "c.yaml:6:15: pool.size: expected a whole number from 1 to 1000000"),
-        (
-            "pool: { checkout_timeout: 5 }",
-            "c.yaml:6:27: pool.checkout_timeout: a duration needs a unit: write \"5s\" for seconds or \"5ms\" for \
-             milliseconds",
-        ),
-        (
-            "pool: { checkout_timeout: 5sec }",
-            "c.yaml:6:27: pool.checkout_timeout: unknown unit \"sec\": the units are us, ms, s, m, h and d",
-        ),
-        (
-            "pool: { checkout_timeout: soon }",
-            "c.yaml:6:27: pool.checkout_timeout: expected a duration with a unit, such as \"250ms\" or \"5s\", found \
-             \"soon\"",
-        ),
-        ("pool: 5", "c.yaml:6:7: pool: expected a map of pool settings, found a number"),
-        ("pool: { mode: transacton }", "c.yaml:6:15: pool.mode: unknown word \"transacton\"; did you mean `transaction`?"),
-        (
-            "pool: { mode: fast }",
-            "c.yaml:6:15: pool.mode: unknown word \"fast\"; expected one of `transaction`, `session`, `statement`",
-        ),
-        ("users: { app: { password: 12345 } }", "c.yaml:6:27: users.app.password: expected text, found a number: write it in quotes"),
-        ("users: { app: { user: { a: s3cret } } }", "c.yaml:6:17: users.app.user: unknown key; expected one of `password`, `password_file`, `scram_verifier`, `pool`, `consistency`"),
-        ("users: { app: s3cret }", "c.yaml:6:15: users.app: expected a map with the user's password_file, found text"),
-        (
-            "auth: { rules: [{ address: \"10.1.0.0/8\", method: trust }] }",
-            "c.yaml:6:28: auth.rules[0].address: the address has bits beyond its prefix: write \"10.0.0.0/8\" for the \
-             network or \"10.1.0.0\" for the one address",
-        ),
-        (
-            "auth: { rules: [{ address: all, method: trust }] }",
-            "c.yaml:6:28: auth.rules[0].address: expected a network such as \"10.0.0.0/8\", an address, or \"unix\", \
-             found \"all\"",
-        ),
-        ("auth: { rules: [{ address: unix }] }", "c.yaml:6:17: auth.rules[0]: the key `method` is missing"),
-        (
-            "consistency: { default: cluster }",
-            "c.yaml:6:25: consistency.default: the level \"cluster\" is not in this version, which has session (the \
-             default), eventual and primary",
-        ),
-        (
-            "consistency: { default: bounded(250ms) }",
-            "c.yaml:6:25: consistency.default: the level \"bounded(250ms)\" is not in this version, which has session \
-             (the default), eventual and primary",
-        ),
-        (
-            "consistency: { default: sesion }",
-            "c.yaml:6:25: consistency.default: unknown consistency level \"sesion\"; did you mean `session`?",
-        ),
-        ("listen: [\"0.0.0.0\"]", "c.yaml:6:10: listen[0]: expected \"host:port\" or \"unix:/directory\", found \"0.0.0.0\""),
-        ("listen: [\"::1:6432\"]", "c.yaml:6:10: listen[0]: an IPv6 address stands in brackets: \"[::1]:5432\""),
-        ("http: \"localhost\"", "c.yaml:6:7: http: the port is missing: write \"localhost:5432\""),
-        ("databases: { 2024: {} }", "c.yaml:6:14: databases: the key 2024 is not text: put it in quotes"),
-        ("pool: !fast { size: 3 }", "c.yaml:6:7: pool: YAML tags (`!name`) have no meaning here"),
-        ("users: { app: { password: \"${NOT_SET}\" } }", "c.yaml:6:27: users.app.password: the environment variable \"NOT_SET\" is not set"),
-    ];
-    for (more, message) in table {
-        assert_eq!(with(more), message);
+    for (more, message) in MISSHAPEN {
+        assert_eq!(mistakes(&format!("{MINIMAL}{more}")), *message);
     }
 }
 
@@ -207,8 +224,11 @@ c.yaml:19:26: users.bad.scram_verifier: not a verifier: expected rolpassword of 
 #[test]
 fn what_is_no_document_is_refused() {
     assert_eq!(mistakes(""), "c.yaml:1:1: expected a map of sections, found nothing");
-    assert_eq!(mistakes("listen: []"), "c.yaml:1:9: listen: expected at least one address\n\
-        c.yaml:1:1: clusters: expected at least one cluster with its nodes");
+    assert_eq!(
+        mistakes("listen: []"),
+        "c.yaml:1:9: listen: expected at least one address\n\
+        c.yaml:1:1: clusters: expected at least one cluster with its nodes"
+    );
     assert_eq!(mistakes("- a"), "c.yaml:1:1: expected a map of sections, found a list");
     let unclosed = mistakes("clusters: { main: [ }");
     assert!(unclosed.starts_with("c.yaml:1:21: not valid YAML: "), "{unclosed}");
@@ -221,7 +241,7 @@ fn alias_bombs_are_bounded() {
     let mut text = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for (name, from) in [('b', 'a'), ('c', 'b'), ('d', 'c'), ('e', 'd'), ('f', 'e'), ('g', 'f'), ('h', 'g')] {
         let aliases = vec![format!("*{from}"); 10].join(", ");
-        text.push_str(&format!("{name}: &{name} [{aliases}]\n"));
+        text = format!("{text}{name}: &{name} [{aliases}]\n");
     }
     let message = mistakes(&text);
     assert!(message.contains("values") || message.contains("repetition limit"), "{message}");
@@ -258,7 +278,9 @@ fn secrets_come_from_files_and_variables_and_are_not_shown() {
     let address = ("clusters.<name>.nodes[].address", "10.0.0.10:5432");
     assert_eq!(written("clusters.main.nodes[0].address"), address);
     std::fs::write(directory.path().join("app.pw"), "two\nlines\n").unwrap();
-    assert!(load(&file, &environment).unwrap_err().to_string().ends_with("expected one line with the password"));
+    assert!(
+        load(&file, &environment).unwrap_err().to_string().ends_with("expected one line with the password")
+    );
 }
 
 #[test]

@@ -8,8 +8,8 @@ use causeway_protocol::scram::Verifier;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::model::{
-    Cluster, Config, Credential, Database, Endpoint, HostPort, Keepalive, Method, Mode, Monitor, Node, Origin,
-    Overrides, Pool, Rule, Timeouts, User,
+    Cluster, Config, Credential, Database, Endpoint, HostPort, Keepalive, Method, Mode, Monitor, Node,
+    Origin, Overrides, Pool, Rule, Timeouts, User,
 };
 use super::problem::{KeyPath, Problem, nearest};
 use super::raw;
@@ -32,10 +32,10 @@ pub(super) struct Validation<'a> {
 pub(super) fn validate(file: raw::File, directory: &Path) -> Result<Config, Vec<Problem>> {
     let mut validation = Validation { directory, problems: Vec::new(), warnings: Vec::new() };
     let config = validation.config(file);
-    match validation.problems.is_empty() {
-        true => Ok(Config { warnings: validation.warnings, ..config }),
-        false => Err(validation.problems),
+    if !validation.problems.is_empty() {
+        return Err(validation.problems);
     }
+    Ok(Config { warnings: validation.warnings, ..config })
 }
 
 fn top(key: &str) -> KeyPath {
@@ -82,7 +82,11 @@ impl Validation<'_> {
             state_dir,
             clusters,
             pool,
-            level: file.consistency.and_then(|section| section.level).map(|level| level.0).unwrap_or_default(),
+            level: file
+                .consistency
+                .and_then(|section| section.level)
+                .map(|level| level.0)
+                .unwrap_or_default(),
             rules,
             databases,
             users,
@@ -222,8 +226,8 @@ impl Validation<'_> {
                 Duration::from_secs(5),
                 path.key("connect_timeout"),
             ),
-            idle_timeout: span(pool.idle_timeout, Duration::from_secs(600)),
-            lifetime: span(pool.lifetime, Duration::from_secs(3600)),
+            idle_timeout: span(pool.idle_timeout, Duration::from_mins(10)),
+            lifetime: span(pool.lifetime, Duration::from_hours(1)),
             keepalive: Keepalive {
                 idle: self.seconds(keepalive.idle, Duration::from_secs(30), keepalive_path.key("idle")),
                 interval: self.seconds(
@@ -332,7 +336,7 @@ impl Validation<'_> {
     }
 
     fn verifier(&mut self, verifier: &Secret, path: KeyPath) -> Option<Credential> {
-        if let Ok(verifier) = verifier.0.expose_secret().parse::<Verifier>() {
+        if let Ok(verifier) = Verifier::parse(verifier.0.expose_secret()) {
             return Some(Credential::Verifier(Box::new(verifier)));
         }
         self.refuse(path, "not a verifier: expected rolpassword of pg_authid, \"SCRAM-SHA-256$...\"");
@@ -343,11 +347,11 @@ impl Validation<'_> {
         Timeouts {
             login_timeout: self.positive(
                 timeouts.login_timeout,
-                Duration::from_secs(60),
+                Duration::from_mins(1),
                 top("timeouts").key("login_timeout"),
             ),
             login_cache: span(timeouts.login_cache, Duration::from_secs(30)),
-            shutdown_timeout: span(timeouts.shutdown_timeout, Duration::from_secs(60)),
+            shutdown_timeout: span(timeouts.shutdown_timeout, Duration::from_mins(1)),
             drain_delay: span(timeouts.drain_delay, Duration::ZERO),
         }
     }
@@ -372,8 +376,8 @@ fn read_secret(path: &Path) -> Result<SecretString, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
-    match line.is_empty() || line.contains(['\n', '\0']) {
-        true => Err("expected one line with the password".to_owned()),
-        false => Ok(SecretString::from(line)),
+    if line.is_empty() || line.contains(['\n', '\0']) {
+        return Err("expected one line with the password".to_owned());
     }
+    Ok(SecretString::from(line))
 }

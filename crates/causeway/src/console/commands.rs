@@ -62,11 +62,20 @@ const fn show(
     Command { words, argument: "", columns, action: Action::Show(rows), help }
 }
 
-const fn parameter(words: &'static [&'static str], columns: &'static [Column], value: &'static str) -> Command {
+const fn parameter(
+    words: &'static [&'static str],
+    columns: &'static [Column],
+    value: &'static str,
+) -> Command {
     Command { words, argument: "", columns, action: Action::Parameter(value), help: "" }
 }
 
-const fn act(word: &'static [&'static str], argument: &'static str, action: Action, help: &'static str) -> Command {
+const fn act(
+    word: &'static [&'static str],
+    argument: &'static str,
+    action: Action,
+    help: &'static str,
+) -> Command {
     Command { words: word, argument, columns: &[], action, help }
 }
 
@@ -76,11 +85,21 @@ pub(super) const COMMANDS: &[Command] = &[
     show(&["show", "version"], &[text("version")], rows::version, "What is running."),
     show(&["show", "state"], &[text("key"), text("value")], rows::state, "Whether clients are served."),
     show(&["show", "nodes"], NODES, rows::nodes, "The nodes: roles, states and why, lag, load."),
-    show(&["show", "pools"], POOLS, rows::pools, "Clients and server connections for each database and user."),
+    show(
+        &["show", "pools"],
+        POOLS,
+        rows::pools,
+        "Clients and server connections for each database and user.",
+    ),
     show(&["show", "clients"], CLIENTS, rows::clients, "The clients."),
     show(&["show", "servers"], SERVERS, rows::servers, "The server connections."),
     show(&["show", "databases"], DATABASES, rows::databases, "The databases and what holds for them."),
-    show(&["show", "lists"], &[text("list"), int4("items")], rows::lists, "How many there are of each thing."),
+    show(
+        &["show", "lists"],
+        &[text("list"), int4("items")],
+        rows::lists,
+        "How many there are of each thing.",
+    ),
     show(
         &["show", "config"],
         &[text("key"), text("value"), text("default"), text("changeable")],
@@ -99,6 +118,8 @@ pub(super) const COMMANDS: &[Command] = &[
     act(&["kill_client"], "<id>", Action::KillClient, "Ends the session with this id of SHOW CLIENTS."),
     // What drivers say to every server they meet.
     act(&["set"], "<setting>", Action::Set, ""),
+    show(&["show", "server_version"], &[text("server_version")], rows::server_version, ""),
+    show(&["show", "server_version_num"], &[text("server_version_num")], rows::server_version_num, ""),
     parameter(&["show", "client_encoding"], &[text("client_encoding")], "UTF8"),
     parameter(&["show", "datestyle"], &[text("datestyle")], "ISO"),
     parameter(&["show", "timezone"], &[text("timezone")], "GMT"),

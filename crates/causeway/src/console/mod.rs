@@ -74,9 +74,16 @@ impl AdminConsole {
     fn kill(&self, user: &str, argument: &str) -> Result<Reply, ErrorReport> {
         let database = only_word(argument, "KILL <database>")?;
         let clients = self.live.proxy.clients();
-        let ids = clients.iter().filter(|client| *client.database == *database.written).map(|client| client.id);
+        let ids =
+            clients.iter().filter(|client| *client.database == *database.written).map(|client| client.id);
         let ended = ids.filter(|id| self.live.proxy.kill(*id)).count();
-        tracing::info!(event = "console", user, command = "KILL", ended, "sessions were ended from the console");
+        tracing::info!(
+            event = "console",
+            user,
+            command = "KILL",
+            ended,
+            "sessions were ended from the console"
+        );
         Ok(Reply::Done { tag: "KILL" })
     }
 
@@ -90,7 +97,13 @@ impl AdminConsole {
             let message = format!("there is no client with the id {id}");
             return Err(ErrorReport::error(SqlState::UNDEFINED_OBJECT, message));
         }
-        tracing::info!(event = "console", user, command = "KILL_CLIENT", id, "a session was ended from the console");
+        tracing::info!(
+            event = "console",
+            user,
+            command = "KILL_CLIENT",
+            id,
+            "a session was ended from the console"
+        );
         Ok(Reply::Done { tag: "KILL_CLIENT" })
     }
 }
@@ -163,7 +176,10 @@ fn only_word(argument: &str, synopsis: &str) -> Result<Word, ErrorReport> {
 }
 
 /// `<database> [USER <user>] <statement>`; no SQL statement begins with USER.
-fn route_arguments<'a>(argument: &'a str, console_user: &str) -> Result<(String, String, &'a str), ErrorReport> {
+fn route_arguments<'a>(
+    argument: &'a str,
+    console_user: &str,
+) -> Result<(String, String, &'a str), ErrorReport> {
     let first = words(argument, 3);
     let (database, user) = match first.as_slice() {
         [database, keyword, user] if keyword.text == "user" => (database, Some(user)),

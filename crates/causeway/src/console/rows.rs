@@ -10,19 +10,22 @@ use causeway_routing::NodeView;
 use tokio::time::Instant;
 
 use super::commands::{COMMANDS, Row};
-use crate::config::{Config, KEYS, Mode, Overrides};
+use crate::config::{ADMIN_DATABASES, Config, KEYS, Mode, Overrides};
 use crate::logging::timestamp;
 use crate::metrics::state_label;
 use crate::serve::live::{Live, NamedCluster};
 use crate::version;
 
-fn some(value: impl ToString) -> Option<String> {
-    Some(value.to_string())
+/// A value that is there, as text.
+macro_rules! some {
+    ($value:expr) => {
+        Some($value.to_string())
+    };
 }
 
 pub(super) fn help(_: &Live) -> Vec<Row> {
     let shown = COMMANDS.iter().filter(|command| !command.help.is_empty());
-    shown.map(|command| vec![some(synopsis(command.words, command.argument)), some(command.help)]).collect()
+    shown.map(|command| vec![some!(synopsis(command.words, command.argument)), some!(command.help)]).collect()
 }
 
 /// A command as it is written.
@@ -32,18 +35,29 @@ pub(super) fn synopsis(words: &[&str], argument: &str) -> String {
 }
 
 pub(super) fn version(_: &Live) -> Vec<Row> {
-    vec![vec![some(format!("Causeway {}", version::long()))]]
+    vec![vec![some!(format!("Causeway {}", version::long()))]]
+}
+
+/// What clients of the console are told at login, too.
+pub(super) fn server_version(_: &Live) -> Vec<Row> {
+    vec![vec![some!(format!("{}/causeway", version::VERSION))]]
+}
+
+/// As `PQserverVersion` of libpq reads three numbers (`pqSaveParameterStatus` in `src/interfaces/libpq/fe-exec.c`).
+pub(super) fn server_version_num(_: &Live) -> Vec<Row> {
+    let parts = version::VERSION.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    vec![vec![some!(parts.fold(0, |number, part| number * 100 + part))]]
 }
 
 pub(super) fn state(live: &Live) -> Vec<Row> {
-    let yes_or_no = |yes: bool| some(if yes { "yes" } else { "no" });
+    let yes_or_no = |yes: bool| some!(if yes { "yes" } else { "no" });
     let ready = live.ready();
     vec![
-        vec![some("active"), yes_or_no(!live.is_draining())],
-        vec![some("paused"), yes_or_no(false)],
-        vec![some("suspended"), yes_or_no(false)],
-        vec![some("ready"), yes_or_no(ready.is_ok())],
-        vec![some("not_ready_because"), ready.err().map(|why| why.to_string())],
+        vec![some!("active"), yes_or_no(!live.is_draining())],
+        vec![some!("paused"), yes_or_no(false)],
+        vec![some!("suspended"), yes_or_no(false)],
+        vec![some!("ready"), yes_or_no(ready.is_ok())],
+        vec![some!("not_ready_because"), ready.err().map(|why| why.to_string())],
     ]
 }
 
@@ -53,7 +67,8 @@ pub(super) fn nodes(live: &Live) -> Vec<Row> {
     for NamedCluster { name, cluster, .. } in live.clusters.load().iter() {
         let view = cluster.view();
         for node in &view.nodes {
-            let load = loads.iter().find(|(of, on, _)| of == name && *on == node.name).map(|(_, _, load)| *load);
+            let load =
+                loads.iter().find(|(of, on, _)| of == name && *on == node.name).map(|(_, _, load)| *load);
             let connections: usize = pools
                 .iter()
                 .filter(|pool| pool.cluster == *name && pool.node == node.name)
@@ -63,20 +78,20 @@ pub(super) fn nodes(live: &Live) -> Vec<Row> {
             let own = view.fence.filter(|_| is_primary).map(|fence| (fence.lsn, fence.timeline));
             let seen = node.observation.map(|seen| (seen.lsn, seen.timeline)).or(own);
             rows.push(vec![
-                some(name),
-                some(&node.name),
-                address(&config, name, node).map(|address| address.to_string()),
-                some(node.role.as_str()),
-                some(node.state.as_str()),
+                some!(name),
+                some!(node.name),
+                address(&config, name, node).map(ToString::to_string),
+                some!(node.role.as_str()),
+                some!(node.state.as_str()),
                 cluster.reason(node.id),
-                some(node.weight),
+                some!(node.weight),
                 seen.map(|(_, timeline)| timeline.to_string()),
                 seen.map(|(lsn, _)| lsn.to_string()),
                 node.lag_bytes.map(|bytes| bytes.to_string()),
                 node.lag.map(|lag| lag.as_millis().to_string()),
-                some(load.map_or(0, |load| load.in_flight)),
+                some!(load.map_or(0, |load| load.in_flight)),
                 load.map(|load| load.latency.as_micros().to_string()),
-                some(connections),
+                some!(connections),
             ]);
         }
     }
@@ -107,7 +122,8 @@ pub(super) fn pools(live: &Live) -> Vec<Row> {
             let state = |client: &&ClientInfo| (client.state == ClientState::Waiting) == waiting;
             clients.iter().filter(ours).filter(state).count()
         };
-        let sum = |of: fn(&causeway_pool::Status) -> usize| own.iter().map(|pool| of(&pool.status)).sum::<usize>();
+        let sum =
+            |of: fn(&causeway_pool::Status) -> usize| own.iter().map(|pool| of(&pool.status)).sum::<usize>();
         let canceled: usize = servers
             .iter()
             .filter(|(pool, _)| pool.database == database && pool.user == user)
@@ -116,31 +132,35 @@ pub(super) fn pools(live: &Live) -> Vec<Row> {
         let wait = own.iter().filter_map(|pool| pool.status.oldest_wait).max().unwrap_or_default();
         let mode = own.first().map_or_else(|| mode(&config, &database, &user), |pool| pool.mode.as_str());
         vec![
-            some(&database),
-            some(&user),
-            some(clients_in(false)),
-            some(clients_in(true)),
-            some(0),
-            some(0),
-            some(sum(|status| status.active).saturating_sub(canceled)),
-            some(0),
-            some(canceled),
-            some(sum(|status| status.idle)),
-            some(0),
-            some(0),
-            some(sum(|status| status.connecting)),
-            some(wait.as_secs()),
-            some(wait.subsec_micros()),
-            some(mode),
+            some!(database),
+            some!(user),
+            some!(clients_in(false)),
+            some!(clients_in(true)),
+            some!(0),
+            some!(0),
+            some!(sum(|status| status.active).saturating_sub(canceled)),
+            some!(0),
+            some!(canceled),
+            some!(sum(|status| status.idle)),
+            some!(0),
+            some!(0),
+            some!(sum(|status| status.connecting)),
+            some!(wait.as_secs()),
+            some!(wait.subsec_micros()),
+            some!(mode),
             None,
             own.first().map(|pool| pool.cluster.to_string()),
-            some(own.len()),
+            some!(own.len()),
         ]
     };
     pairs.into_iter().map(row).collect()
 }
 
 fn mode(config: &Config, database: &str, user: &str) -> &'static str {
+    if ADMIN_DATABASES.contains(&database) {
+        // What PgBouncer shows for its own.
+        return mode_word(Mode::Statement);
+    }
     let user = config.users.iter().find(|(name, _)| name == user).and_then(|(_, user)| user.overrides.mode);
     let database = || overrides_of(config, database).and_then(|overrides| overrides.mode);
     mode_word(user.or_else(database).unwrap_or(config.pool.mode))
@@ -167,28 +187,28 @@ pub(super) fn clients(live: &Live) -> Vec<Row> {
             ClientState::Active | ClientState::InTransaction | ClientState::Pinned => "active",
         };
         vec![
-            some("C"),
-            some(&client.user),
-            some(&client.database),
-            some("none"),
-            some(state),
-            some(client.address.map_or_else(|| "unix".to_owned(), |address| address.ip().to_string())),
-            some(client.address.map_or(0, |address| address.port())),
+            some!("C"),
+            some!(client.user),
+            some!(client.database),
+            some!("none"),
+            some!(state),
+            some!(client.address.map_or_else(|| "unix".to_owned(), |address| address.ip().to_string())),
+            some!(client.address.map_or(0, |address| address.port())),
             None,
             None,
-            some(timestamp(client.connected_at)),
+            some!(timestamp(client.connected_at)),
             None,
-            some(0),
-            some(0),
-            some(0),
-            some(client.id),
-            some(""),
-            some(0),
-            some(""),
-            some(&client.application_name),
+            some!(0),
+            some!(0),
+            some!(0),
+            some!(client.id),
+            some!(""),
+            some!(0),
+            some!(""),
+            some!(client.application_name),
             None,
-            some(client.id),
-            some(state_label(client.state)),
+            some!(client.id),
+            some!(state_label(client.state)),
             client.pinned.map(|reason| reason.as_str().to_owned()),
             client.node.map(|node| node.to_string()),
         ]
@@ -208,30 +228,30 @@ pub(super) fn servers(live: &Live) -> Vec<Row> {
             Address::Unix { port, .. } => ("unix".to_owned(), *port),
         };
         vec![
-            some("S"),
-            some(&pool.user),
-            some(&pool.database),
-            some("none"),
-            some(state),
-            some(host),
-            some(port),
+            some!("S"),
+            some!(pool.user),
+            some!(pool.database),
+            some!("none"),
+            some!(state),
+            some!(host),
+            some!(port),
             None,
             None,
-            some(wall_clock(server.connected_at)),
-            some(wall_clock(server.last_used)),
-            some(0),
-            some(0),
-            some(0),
-            some(format!("{}:{}", pool.node, server.process_id)),
-            some(""),
-            some(server.process_id),
-            some(""),
+            some!(wall_clock(server.connected_at)),
+            some!(wall_clock(server.last_used)),
+            some!(0),
+            some!(0),
+            some!(0),
+            some!(format!("{}:{}", pool.node, server.process_id)),
+            some!(""),
+            some!(server.process_id),
+            some!(""),
             None,
             None,
-            some(server.process_id),
-            some(&pool.cluster),
-            some(&pool.node),
-            some(server.transactions),
+            some!(server.process_id),
+            some!(pool.cluster),
+            some!(pool.node),
+            some!(server.transactions),
         ]
     };
     let pools = live.proxy.servers();
@@ -248,6 +268,7 @@ pub(super) fn databases(live: &Live) -> Vec<Row> {
     let mut names: BTreeSet<&str> = config.databases.iter().map(|(name, _)| name.as_str()).collect();
     names.extend(pools.iter().map(|pool| &*pool.database));
     names.extend(clients.iter().map(|client| &*client.database));
+    names.retain(|name| !ADMIN_DATABASES.contains(name));
     names.into_iter().filter_map(|name| database_row(&config, name, &pools, &clients)).collect()
 }
 
@@ -265,27 +286,28 @@ fn database_row(config: &Config, name: &str, pools: &[PoolInfo], clients: &[Clie
         })
         .unzip();
     let overrides = &database.overrides;
-    let open: usize = pools.iter().filter(|pool| *pool.database == *name).map(|pool| open(&pool.status)).sum();
+    let open: usize =
+        pools.iter().filter(|pool| *pool.database == *name).map(|pool| open(&pool.status)).sum();
     Some(vec![
-        some(name),
-        some(hosts.join(",")),
-        some(ports.first()?),
-        some(name),
+        some!(name),
+        some!(hosts.join(",")),
+        some!(ports.first()?),
+        some!(name),
         None,
-        some(overrides.size.unwrap_or(config.pool.size)),
-        some(0),
-        some(0),
-        some(config.pool.lifetime.as_secs()),
-        some(mode_word(overrides.mode.unwrap_or(config.pool.mode))),
+        some!(overrides.size.unwrap_or(config.pool.size)),
+        some!(0),
+        some!(0),
+        some!(config.pool.lifetime.as_secs()),
+        some!(mode_word(overrides.mode.unwrap_or(config.pool.mode))),
         None,
-        some(0),
-        some(open),
-        some(0),
-        some(clients.iter().filter(|client| *client.database == *name).count()),
-        some(0),
-        some(0),
-        some(&cluster.name),
-        some(overrides.level.unwrap_or(config.level)),
+        some!(0),
+        some!(open),
+        some!(0),
+        some!(clients.iter().filter(|client| *client.database == *name).count()),
+        some!(0),
+        some!(0),
+        some!(cluster.name),
+        some!(overrides.level.unwrap_or(config.level)),
     ])
 }
 
@@ -313,7 +335,7 @@ pub(super) fn lists(live: &Live) -> Vec<Row> {
         ("clusters", config.clusters.len()),
         ("nodes", nodes),
     ];
-    lists.into_iter().map(|(name, items)| vec![some(name), some(items)]).collect()
+    lists.into_iter().map(|(name, items)| vec![some!(name), some!(items)]).collect()
 }
 
 /// Every value as it was written, then the defaults of the keys that were not.
@@ -323,12 +345,12 @@ pub(super) fn config(live: &Live) -> Vec<Row> {
 
 pub(super) fn config_rows(config: &Config) -> Vec<Row> {
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
-    let changeable = |reloads: bool| some(if reloads { "yes" } else { "no" });
+    let changeable = |reloads: bool| some!(if reloads { "yes" } else { "no" });
     for written in &config.written {
         let key = KEYS.iter().find(|key| key.path == written.pattern);
         let row = vec![
-            some(&written.path),
-            some(&written.text),
+            some!(written.path),
+            some!(written.text),
             key.and_then(|key| key.default).map(str::to_owned),
             changeable(key.is_none_or(|key| key.reloads)),
         ];

@@ -25,14 +25,13 @@ pub(super) fn words(sql: &str, most: usize) -> Vec<Word> {
         let Some(rest) = sql.get(position..) else { break };
         let start = position + (rest.len() - rest.trim_start().len());
         let Some(rest) = sql.get(start..).filter(|rest| !rest.is_empty()) else { break };
-        let word = match rest.strip_prefix('"') {
-            Some(quoted) => quoted_word(quoted, start),
-            None => {
-                let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
-                let (written, _) = rest.split_at(length);
-                let end = start + length;
-                Word { text: written.to_ascii_lowercase(), written: written.to_owned(), end }
-            }
+        let word = if let Some(quoted) = rest.strip_prefix('"') {
+            quoted_word(quoted, start)
+        } else {
+            let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let (written, _) = rest.split_at(length);
+            let end = start + length;
+            Word { text: written.to_ascii_lowercase(), written: written.to_owned(), end }
         };
         position = word.end;
         words.push(word);

@@ -8,7 +8,6 @@ mod names;
 mod process;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -107,13 +106,9 @@ impl Sources {
             let is = f64::from(u8::from(node.role == role));
             page.gauge("causeway_backend_role", &with("role", role.as_str()), is);
         }
-        for state in [
-            NodeState::Serving,
-            NodeState::Lagging,
-            NodeState::Down,
-            NodeState::Refused,
-            NodeState::Unknown,
-        ] {
+        for state in
+            [NodeState::Serving, NodeState::Lagging, NodeState::Down, NodeState::Refused, NodeState::Unknown]
+        {
             let is = f64::from(u8::from(node.state == state));
             page.gauge("causeway_backend_state", &with("state", state.as_str()), is);
         }
@@ -125,7 +120,8 @@ impl Sources {
             page.gauge("causeway_backend_replay_lag_bytes", &labels, float(bytes));
         }
         let seen = node.observation.map(|seen| (seen.lsn, seen.timeline));
-        let own = view.fence.filter(|_| view.primary == Some(node.id)).map(|fence| (fence.lsn, fence.timeline));
+        let own =
+            view.fence.filter(|_| view.primary == Some(node.id)).map(|fence| (fence.lsn, fence.timeline));
         if let Some((lsn, timeline)) = seen.or(own) {
             page.gauge("causeway_backend_replay_lsn_bytes", &labels, float(lsn.0));
             page.gauge("causeway_backend_timeline", &labels, f64::from(timeline));
@@ -191,7 +187,9 @@ pub(crate) fn state_label(state: ClientState) -> &'static str {
 fn pool_gauges(page: &Page, pool: &PoolInfo) {
     let labels = [("database", &*pool.database), ("user", &*pool.user), ("backend", &*pool.node)];
     let status = &pool.status;
-    for (state, count) in [("active", status.active), ("idle", status.idle), ("connecting", status.connecting)] {
+    for (state, count) in
+        [("active", status.active), ("idle", status.idle), ("connecting", status.connecting)]
+    {
         let labels = [labels[0], labels[1], labels[2], ("state", state)];
         page.gauge("causeway_backend_connections", &labels, size(count));
     }
@@ -241,7 +239,9 @@ impl Page {
         let mut text = self.recorder.handle().render();
         for (name, series) in self.histograms {
             head(&mut text, name);
-            series.iter().for_each(|(labels, value)| histogram(&mut text, name, labels, value));
+            for (labels, value) in &series {
+                histogram(&mut text, name, labels, value);
+            }
         }
         text
     }
@@ -258,7 +258,8 @@ impl Visitor for Page {
 }
 
 fn key(name: &'static str, labels: Labels<'_>) -> Key {
-    let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
+    let labels: Vec<Label> =
+        labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
     Key::from_parts(name, labels)
 }
 
@@ -270,7 +271,7 @@ fn label_text(labels: Labels<'_>) -> String {
     labels.join(",")
 }
 
-/// The lines HELP and TYPE. Writing to a string cannot fail, here and below.
+/// The lines HELP and TYPE.
 fn head(text: &mut String, name: &str) {
     let Some(metric) = METRICS.iter().find(|metric| metric.name == name) else { return };
     let kind = match metric.kind {
@@ -278,14 +279,16 @@ fn head(text: &mut String, name: &str) {
         Kind::Gauge => "gauge",
         Kind::Histogram => "histogram",
     };
-    drop(writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help));
+    for part in ["# HELP ", name, " ", metric.help, "\n# TYPE ", name, " ", kind, "\n"] {
+        text.push_str(part);
+    }
 }
 
 fn line(text: &mut String, name: &str, labels: &str, value: impl std::fmt::Display) {
-    drop(match labels {
-        "" => writeln!(text, "{name} {value}"),
-        labels => writeln!(text, "{name}{{{labels}}} {value}"),
-    });
+    let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+    for part in [name, &braces, " ", &value.to_string(), "\n"] {
+        text.push_str(part);
+    }
 }
 
 fn histogram(text: &mut String, name: &str, labels: &str, value: &HistogramValue) {

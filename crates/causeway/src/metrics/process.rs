@@ -50,7 +50,13 @@ fn kilobytes(status: &str, field: &str) -> Option<u64> {
 }
 
 fn max_fds(limits: &str) -> Option<u64> {
-    limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().next()?.parse().ok()
+    limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_cluster::Cluster;
-use causeway_proxy::console::Console;
 use causeway_proxy::ControlPlane;
+use causeway_proxy::console::Console;
 use causeway_proxy::{Listener, Metrics, Proxy};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::epoch;
-use super::listeners::{Bound, Place};
+use super::listeners::{Bound, Place, SocketFile};
 use super::live::{Live, NamedCluster, ReloadAnswer};
 use crate::assemble::{self, Users};
 use crate::config::Config;
@@ -22,21 +22,22 @@ use crate::console::AdminConsole;
 use crate::control::ClusterControl;
 
 /// Everything a configuration needs that takes time or can fail, made before anything is changed.
-pub struct Prepared {
+pub(super) struct Prepared {
     /// The configuration.
-    pub config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     /// Its users.
-    pub users: Users,
+    pub(super) users: Users,
     /// All its places.
-    pub places: Vec<Place>,
+    pub(super) places: Vec<Place>,
     /// Those that were not listened on before.
-    pub bound: Vec<(Place, Bound)>,
+    pub(super) bound: Vec<(Place, Bound)>,
 }
 
 /// What the data plane is told.
-pub enum Order {
-    /// Switch to this configuration; answered when it serves.
-    Apply(Box<Prepared>, oneshot::Sender<()>),
+pub(super) enum Order {
+    /// Switch to this configuration; answered when it serves, or when its sockets cannot be registered and nothing
+    /// was changed.
+    Apply(Box<Prepared>, oneshot::Sender<io::Result<()>>),
     /// Stop accepting, let transactions end until the deadline, then cut them; answered with how many were cut.
     Drain(Instant, oneshot::Sender<usize>),
 }
@@ -44,6 +45,14 @@ pub enum Order {
 /// One place's sockets; dropping it stops accepting there.
 struct Accepting {
     _tasks: JoinSet<()>,
+    _file: Option<SocketFile>,
+}
+
+/// One place's sockets as the runtime knows them, each with its address for the log.
+struct Registered {
+    place: Place,
+    listeners: Vec<(Listener, String)>,
+    file: Option<SocketFile>,
 }
 
 struct DataPlane {
@@ -58,7 +67,7 @@ struct DataPlane {
 /// # Errors
 ///
 /// When a bound socket cannot be registered with the runtime.
-pub async fn run(
+pub(super) async fn run(
     prepared: Prepared,
     reload_requests: mpsc::Sender<ReloadAnswer>,
     announce: oneshot::Sender<Arc<Live>>,
@@ -74,18 +83,18 @@ pub async fn run(
     settle(&config, &live).await;
     let console: Arc<dyn Console> = Arc::new(AdminConsole::new(Arc::clone(&live)));
     let mut plane = DataPlane { live, console, accepting: BTreeMap::new(), generation: 0 };
-    plane.accept(bound)?;
+    plane.accept(register(bound)?);
     plane.live.set_listening();
     tracing::info!(event = "started", "ready for clients");
     while let Some(order) = orders.recv().await {
         match order {
             Order::Apply(prepared, answer) => {
-                plane.apply(*prepared)?;
-                drop(answer.send(()));
+                // Whoever asked may have given up.
+                answer.send(plane.apply(*prepared)).ok();
             }
             Order::Drain(deadline, answer) => {
                 plane.accepting.clear();
-                drop(answer.send(plane.live.proxy.drain(deadline).await));
+                answer.send(plane.live.proxy.drain(deadline).await).ok();
                 break;
             }
         }
@@ -128,50 +137,53 @@ async fn settle(config: &Config, live: &Live) {
     let deadline = Instant::now() + slowest + Duration::from_secs(1);
     for named in live.clusters.load().iter() {
         if !named.cluster.wait_settled(deadline).await {
-            tracing::warn!(event = "not_settled", cluster = &*named.name, "not every node could be tried in time");
+            tracing::warn!(
+                event = "not_settled",
+                cluster = &*named.name,
+                "not every node could be tried in time"
+            );
         }
     }
+}
+
+/// Registers bound sockets with the runtime.
+fn register(bound: Vec<(Place, Bound)>) -> io::Result<Vec<Registered>> {
+    let tcp = |socket: std::net::TcpListener| {
+        let address = socket.local_addr()?.to_string();
+        Ok((Listener::Tcp(tokio::net::TcpListener::from_std(socket)?), address))
+    };
+    let place = |(place, bound): (Place, Bound)| {
+        let (listeners, file) = match bound {
+            Bound::Tcp(sockets) => (sockets.into_iter().map(tcp).collect::<io::Result<_>>()?, None),
+            Bound::Unix(socket, file) => {
+                let listener = Listener::Unix(tokio::net::UnixListener::from_std(socket)?);
+                (vec![(listener, place.to_string())], Some(file))
+            }
+        };
+        Ok(Registered { place, listeners, file })
+    };
+    bound.into_iter().map(place).collect()
 }
 
 // === impl DataPlane ===
 
 impl DataPlane {
-    fn accept(&mut self, bound: Vec<(Place, Bound)>) -> io::Result<()> {
-        for (place, bound) in bound {
+    fn accept(&mut self, registered: Vec<Registered>) {
+        for Registered { place, listeners, file } in registered {
             let mut tasks = JoinSet::new();
-            match bound {
-                Bound::Tcp(sockets) => {
-                    for socket in sockets {
-                        let address = socket.local_addr()?;
-                        let listener = tokio::net::TcpListener::from_std(socket)?;
-                        self.serve(Listener::Tcp(listener), &mut tasks);
-                        tracing::info!(event = "listening", address = %address, "clients can connect");
-                    }
-                }
-                Bound::Unix(socket, file) => {
-                    let listener = tokio::net::UnixListener::from_std(socket)?;
-                    self.serve(Listener::Unix(listener), &mut tasks);
-                    // The file goes when accepting ends.
-                    tasks.spawn(async move {
-                        let _file = file;
-                        std::future::pending::<()>().await;
-                    });
-                    tracing::info!(event = "listening", address = %place, "clients can connect");
-                }
+            for (listener, address) in listeners {
+                let (proxy, console) = (self.live.proxy.clone(), Arc::clone(&self.console));
+                tasks.spawn(async move { proxy.serve(listener, console).await });
+                tracing::info!(event = "listening", address, "clients can connect");
             }
-            self.accepting.insert(place, Accepting { _tasks: tasks });
+            self.accepting.insert(place, Accepting { _tasks: tasks, _file: file });
         }
-        Ok(())
-    }
-
-    fn serve(&self, listener: Listener, tasks: &mut JoinSet<()>) {
-        let (proxy, console) = (self.live.proxy.clone(), Arc::clone(&self.console));
-        tasks.spawn(async move { proxy.serve(listener, console).await });
     }
 
     /// Switches to another configuration. No await: no session sees the one half without the other.
     fn apply(&mut self, prepared: Prepared) -> io::Result<()> {
         let Prepared { config, users, places, bound } = prepared;
+        let registered = register(bound)?;
         let former = self.live.clusters.load_full();
         let follow = |cluster: &crate::config::Cluster| {
             let Some(named) = former.iter().find(|named| *named.name == *cluster.name) else {
@@ -189,6 +201,7 @@ impl DataPlane {
         self.live.clusters.store(Arc::new(clusters));
         self.live.config.store(config);
         self.accepting.retain(|place, _| places.contains(place));
-        self.accept(bound)
+        self.accept(registered);
+        Ok(())
     }
 }

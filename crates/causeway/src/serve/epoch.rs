@@ -14,7 +14,7 @@ struct Kept {
 }
 
 /// The file in which the lineage of the cluster `name` is kept.
-pub fn file(state_dir: &Path, name: &str) -> PathBuf {
+pub(super) fn file(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join(format!("{name}.epoch"))
 }
 
@@ -23,7 +23,7 @@ pub fn file(state_dir: &Path, name: &str) -> PathBuf {
 /// # Errors
 ///
 /// When there is a file that cannot be read or does not hold a lineage.
-pub fn load(file: &Path) -> io::Result<Option<Epoch>> {
+pub(super) fn load(file: &Path) -> io::Result<Option<Epoch>> {
     match std::fs::read(file) {
         Ok(bytes) => {
             let Kept { system_id, timeline } = serde_json::from_slice(&bytes)?;
@@ -39,7 +39,7 @@ pub fn load(file: &Path) -> io::Result<Option<Epoch>> {
 /// # Errors
 ///
 /// When the directory cannot be written to.
-pub fn store(file: &Path, epoch: Epoch) -> io::Result<()> {
+pub(super) fn store(file: &Path, epoch: Epoch) -> io::Result<()> {
     let kept = serde_json::to_vec(&Kept { system_id: epoch.system_id, timeline: epoch.timeline })?;
     let draft = file.with_extension("epoch.new");
     let mut written = std::fs::File::create(&draft)?;
@@ -53,7 +53,7 @@ pub fn store(file: &Path, epoch: Epoch) -> io::Result<()> {
 }
 
 /// Keeps the lineage of `cluster` in `file` whenever it changes. Ends when dropped.
-pub async fn follow(cluster: Cluster, name: String, file: PathBuf) {
+pub(super) async fn follow(cluster: Cluster, name: String, file: PathBuf) {
     let mut changes = cluster.subscribe();
     let mut kept = load(&file).ok().flatten();
     loop {
@@ -88,6 +88,8 @@ mod tests {
         }
         std::fs::write(&path, "{}").unwrap();
         assert!(load(&path).is_err());
-        assert!(store(&directory.path().join("absent/main.epoch"), Epoch { system_id: 1, timeline: 1 }).is_err());
+        assert!(
+            store(&directory.path().join("absent/main.epoch"), Epoch { system_id: 1, timeline: 1 }).is_err()
+        );
     }
 }

@@ -34,6 +34,9 @@ pub enum ReloadError {
     /// A new address cannot be bound.
     #[error("{0}")]
     Bind(Arc<super::listeners::BindError>),
+    /// New sockets cannot be served.
+    #[error("cannot serve the new addresses: {0}")]
+    Sockets(Arc<std::io::Error>),
     /// The process is on its way out.
     #[error("the process is shutting down")]
     ShuttingDown,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::data_plane::{Order, Prepared};
 use self::listeners::Bound;
@@ -42,6 +42,14 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Reload,
+    ShutDown,
+    Quit,
 }
 
 /// The data plane's thread, seen from this one.
@@ -96,9 +104,12 @@ fn serve(config: Config, options: &Options, level: &LevelHandle) -> io::Result<E
     };
     let first = (Arc::clone(&prepared.config), prepared.places.clone());
     let thread = start_data_plane(prepared)?;
-    runtime.block_on(control(thread, signals, |live, orders| {
-        Reloader::new(live, orders, options.clone(), level.clone(), first)
-    }, http))
+    runtime.block_on(control(
+        thread,
+        signals,
+        |live, orders| Reloader::new(live, orders, options.clone(), level.clone(), first),
+        http,
+    ))
 }
 
 fn new_runtime() -> io::Result<Runtime> {
@@ -113,6 +124,8 @@ fn start_data_plane(prepared: Prepared) -> io::Result<Thread> {
     let runtime = new_runtime()?;
     let body = move || {
         let outcome = runtime.block_on(data_plane::run(prepared, requests, announce, received_orders));
+        // Tasks hold what must be given back: files of sockets, connections.
+        runtime.shutdown_timeout(Duration::from_secs(1));
         // Nobody listens any more when this thread was told to end.
         drop(end.send(outcome));
     };
@@ -132,18 +145,28 @@ async fn control(
     reloader.serve_http(http)?;
     loop {
         tokio::select! {
-            _ = signals.hangup.recv() => {
-                // The outcome has been logged and counted.
-                drop(reloader.reload().await);
-            }
+            wish = signals.next() => match wish {
+                Wish::Reload => {
+                    // The outcome has been logged and counted.
+                    drop(reloader.reload().await);
+                }
+                Wish::ShutDown => {
+                    let exit = shut_down(&live, &thread.orders, &mut signals).await;
+                    if exit != Exit::Panicked {
+                        // A thread that cannot end in time goes with the process.
+                        timeout(Duration::from_secs(2), thread.ended).await.ok();
+                    }
+                    return Ok(exit);
+                }
+                Wish::Quit => {
+                    tracing::warn!(event = "quit", "SIGQUIT: every session is cut");
+                    live.proxy.cut_all();
+                    return Ok(Exit::Done);
+                }
+            },
             Some(answer) = thread.reload_requests.recv() => {
+                // Whoever asked may have left.
                 drop(answer.send(reloader.reload().await));
-            }
-            () = signals.graceful() => return Ok(shut_down(&live, &thread.orders, &mut signals).await),
-            _ = signals.quit.recv() => {
-                tracing::warn!(event = "quit", "SIGQUIT: every session is cut");
-                live.proxy.cut_all();
-                return Ok(Exit::Done);
             }
             ended = &mut thread.ended => return thread_end(ended),
         }
@@ -152,13 +175,11 @@ async fn control(
 
 /// The data plane has ended by itself, which it never should.
 fn thread_end(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> io::Result<Exit> {
-    match ended {
-        Ok(Err(error)) => Err(error),
-        Ok(Ok(())) | Err(_) => {
-            tracing::error!(event = "data_plane_ended", "the data plane's thread has ended");
-            Ok(Exit::Panicked)
-        }
+    if let Ok(Err(error)) = ended {
+        return Err(error);
     }
+    tracing::error!(event = "data_plane_ended", "the data plane's thread has ended");
+    Ok(Exit::Panicked)
 }
 
 /// Readiness off, then no more clients, then no more transactions.
@@ -216,20 +237,18 @@ impl Signals {
         })
     }
 
-    /// SIGTERM or SIGINT. Cancel-safe.
-    async fn graceful(&mut self) {
+    /// The next signal. Cancel-safe.
+    async fn next(&mut self) -> Wish {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv() => Wish::Reload,
+            _ = self.terminate.recv() => Wish::ShutDown,
+            _ = self.interrupt.recv() => Wish::ShutDown,
+            _ = self.quit.recv() => Wish::Quit,
         }
     }
 
-    /// SIGTERM, SIGINT or SIGQUIT. Cancel-safe.
+    /// The next signal that ends the process. Cancel-safe.
     async fn end(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.quit.recv() => {}
-        }
+        while self.next().await == Wish::Reload {}
     }
 }

@@ -1,17 +1,16 @@
 //! Reading the configuration again: everything that can fail happens before anything is changed.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use super::Options;
 use super::data_plane::{Order, Prepared};
 use super::epoch;
 use super::listeners::{self, BindError, Bound, Place};
 use super::live::{Live, ReloadError};
-use super::Options;
 use crate::assemble;
 use crate::config::Config;
 use crate::http;
@@ -32,8 +31,7 @@ pub(super) struct Reloader {
 /// verifiers.
 pub(super) fn prepare(config: Config, present: &[Place]) -> Result<Prepared, BindError> {
     let places = listeners::places(&config);
-    let present: BTreeMap<Place, ()> = present.iter().map(|place| (place.clone(), ())).collect();
-    let bound = listeners::bind_new(&places, &present)?;
+    let bound = listeners::bind_new(&places, present)?;
     Ok(Prepared { users: assemble::users(&config), config: Arc::new(config), places, bound })
 }
 
@@ -108,13 +106,22 @@ impl Reloader {
         let places = prepared.places.clone();
         let (answer, applied) = oneshot::channel();
         let order = Order::Apply(Box::new(prepared), answer);
-        if self.orders.send(order).await.is_err() || applied.await.is_err() {
+        if self.orders.send(order).await.is_err() {
             return Err(ReloadError::ShuttingDown);
+        }
+        match applied.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(ReloadError::Sockets(Arc::new(error))),
+            Err(_) => return Err(ReloadError::ShuttingDown),
         }
         self.places = places;
         self.level.set(self.options.log_level.unwrap_or(config.log_level));
         if config.log_format != http.1 {
-            tracing::warn!(event = "needs_restart", key = "log.format", "the change takes effect after a restart");
+            tracing::warn!(
+                event = "needs_restart",
+                key = "log.format",
+                "the change takes effect after a restart"
+            );
         }
         self.follow_epochs(&config);
         warn_about(&config);

@@ -3,7 +3,7 @@
 /// A text that changes with any definition below, and how many objects there are.
 ///
 /// Every change of a definition writes a new row version under its transaction's id; statistics are updated in
-/// place and leave that alone. Count and sum notice removals too.
+/// place and leave that alone. Count and sum notice removals too. Temporary tables come and go unnoticed.
 pub(super) const FINGERPRINT: &str = "\
 WITH versions (number, count, sum, newest) AS (
     SELECT 1, count(*), sum(xmin::text::int8), max(xmin::text::int8)
@@ -23,11 +23,11 @@ WITH versions (number, count, sum, newest) AS (
     UNION ALL
     SELECT 13, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_constraint WHERE contypid <> 0
     UNION ALL
-    SELECT 14, count(*), sum(t.xmin::text::int8), max(t.xmin::text::int8)
-      FROM pg_type AS t LEFT JOIN pg_class AS c ON c.oid = t.typrelid WHERE c.relpersistence IS DISTINCT FROM 't'
+    SELECT 14, count(*), sum(xmin::text::int8), max(xmin::text::int8)
+      FROM pg_type WHERE typnamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^pg_temp_')
     UNION ALL
     SELECT 15, count(*), sum(a.xmin::text::int8), max(a.xmin::text::int8)
-      FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid WHERE c.relkind = 'c'
+      FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid WHERE c.relkind = 'c' AND c.relpersistence <> 't'
 )
 SELECT md5(string_agg(v::text, ',' ORDER BY number)), sum(count)::int8 FROM versions AS v";
 

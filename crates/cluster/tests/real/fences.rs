@@ -98,3 +98,33 @@ async fn nobody_is_polled_actively_when_nobody_waits() {
     // Two nodes at four probes a second.
     assert!((4..=12).contains(&answers), "{answers} answers in a second");
 }
+
+#[tokio::test]
+async fn a_position_behind_a_page_header_is_reached() {
+    let rig = Rig::start(1).await;
+    let primary = rig.session("pg-0").await;
+    let insert = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8";
+    let message = "SELECT pg_logical_emit_message(false, 'causeway', repeat('x', $1))";
+    // What a message takes beyond its text, found out by making one; records begin at multiples of 8.
+    let position = async || primary.query_one(insert, &[]).await.expect("a position").get::<_, i64>(0);
+    let mut taken = 64;
+    for attempt in 0.. {
+        assert!(attempt < 200, "no record ended at the end of a page");
+        let before = position().await;
+        let room = 8192 - before % 8192;
+        let length = i32::try_from((room - taken).max(8)).unwrap();
+        primary.query(message, &[&length]).await.unwrap();
+        let after = position().await;
+        if after % 8192 == 24 {
+            break;
+        }
+        // Within one page this is exact; a record that crosses pages says nothing.
+        if after / 8192 == before / 8192 {
+            taken = after - before - i64::from(length) / 8 * 8;
+        }
+    }
+    let page = u64::try_from(position().await / 8192 * 8192).unwrap();
+    let fence =
+        timeout(Duration::from_secs(5), covered(&rig.cluster, NodeId(1), Instant::now())).await.unwrap();
+    assert_eq!(fence.lsn.0, page, "the last record ends before the header");
+}

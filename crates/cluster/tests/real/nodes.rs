@@ -78,7 +78,20 @@ async fn promotion_moves_the_primary_and_refuses_the_old_one() {
     assert_eq!(rig.cluster.epoch().unwrap(), Epoch { timeline: lineage.timeline + 1, ..lineage });
     assert_eq!(view.fence.unwrap().timeline, lineage.timeline + 1);
 
-    rig.node("pg-2").follow(rig.node("pg-1")).await.unwrap();
+    // The old primary and its replica go on, past the numbers of the new timeline.
+    let old = rig.session("pg-0").await;
+    old.batch_execute("INSERT INTO kept SELECT generate_series(1, 20000)").await.unwrap();
+    let fence = view.fence.unwrap();
+    rig.until("the numbers are past the fence", |view| {
+        view.nodes[2].observation.is_some_and(|o| o.lsn > fence.lsn)
+    })
+    .await;
+    let view = rig.cluster.view();
+    assert!(!view.nodes[2].observation.unwrap().covers(&fence));
+    assert_eq!((state(&view, 2), view.nodes[2].lag_bytes), (NodeState::Refused, None));
+    assert_eq!(view.fence.unwrap().timeline, fence.timeline, "the old primary gives no fence");
+    // Its lost rows are in the way of following the new one, other than by a new copy.
+    rig.node("pg-2").rebuild(rig.node("pg-1")).await.unwrap();
     rig.until("the other replica follows", |view| state(view, 2) == NodeState::Serving).await;
     // Out of sight, the new timeline is not forgotten.
     rig.node("pg-1").stop(StopMode::Immediate).await.unwrap();
@@ -188,4 +201,23 @@ async fn unreachable_nodes_settle_too() {
     let view = cluster.view();
     assert_eq!((view.primary, state(&view, 0), state(&view, 1)), (None, NodeState::Down, NodeState::Down));
     assert!(cluster.reason(NodeId(0)).unwrap().contains("refused"), "{:?}", cluster.reason(NodeId(0)));
+}
+
+#[tokio::test]
+async fn a_role_without_rights_over_a_unix_socket() {
+    let rig = Rig::start(1).await;
+    rig.node("pg-0").sql("postgres", "CREATE ROLE nobody LOGIN").await.unwrap();
+    rig.sandbox.replicas_caught_up().await.unwrap();
+    let mut config = config(&rig.sandbox);
+    config.monitor.user = "nobody".to_owned();
+    for node in &mut config.nodes {
+        node.host = rig.sandbox.socket_directory().to_str().unwrap().to_owned();
+    }
+    let cluster = Cluster::start(config);
+    let mut progress = cluster.progress();
+    let serves = progress.wait_for(|_| state(&cluster.view(), 1) == NodeState::Serving);
+    tokio::time::timeout(Duration::from_secs(10), serves).await.expect("it serves").unwrap();
+    let view = cluster.view();
+    assert_eq!(view.primary, Some(NodeId(0)));
+    assert_eq!(view.nodes[1].observation.unwrap().timeline, view.fence.unwrap().timeline);
 }

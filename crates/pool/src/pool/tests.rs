@@ -13,7 +13,7 @@ use super::*;
 use crate::backoff::Random;
 use crate::config::{Config, Verification};
 use crate::error::ConnectError;
-use crate::fake::{Action, FakeServer, Greeting, error, settle, soon};
+use crate::fake::{Action, FakeServer, Greeting, error, freeze, settle, soon};
 use crate::reason::CloseReason;
 use crate::status::ServerState;
 
@@ -37,13 +37,14 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 
 fn is_send<T: Send>() {}
 
+fn value_is_send(_: impl Send) {}
+
 #[test]
 fn everything_can_move_between_threads() {
     is_send::<Pool>();
     is_send::<Lease>();
     is_send::<crate::CancelHandle>();
     is_send::<CheckoutError>();
-    fn future_is_send(_: impl Send) {}
     let pool = Pool::new(Config::new("localhost:1".parse().unwrap(), "shop", "app"));
-    future_is_send(pool.checkout(Instant::now()));
+    value_is_send(pool.checkout(Instant::now()));
 }

@@ -211,12 +211,14 @@ impl AwaitStartup {
                         return self.start_tls(input, output);
                     }
                     output.push(b'N');
+                    waited_for_answer(input)?;
                 }
                 Packet::GssEnc => {
                     if !mem::take(&mut self.may_ask_gss) {
                         return Err(StartupError::version(GSSENC_REQUEST).into());
                     }
                     output.push(b'N');
+                    waited_for_answer(input)?;
                 }
                 Packet::Cancel(key) => return Ok(Step::Cancel(key)),
                 Packet::Startup(startup) => {
@@ -233,10 +235,7 @@ impl AwaitStartup {
     }
 
     fn start_tls(self, input: &Buffer, output: &mut Vec<u8>) -> Result<Step, Refusal> {
-        // CVE-2021-23222: an attacker in the middle could put commands ahead of the client's.
-        if !input.is_empty() {
-            return Err(Refusal::UnencryptedData);
-        }
+        waited_for_answer(input)?;
         output.push(b'S');
         let state = State::Startup(Self { may_ask_gss: false, ..self });
         Ok(Step::StartTls(ServerHandshake { state }))
@@ -293,6 +292,13 @@ impl Refusal {
 }
 
 // === private ===
+
+/// A client that asks for encryption sends nothing before it has its answer, even if that is no (ProcessStartupPacket
+/// in `src/backend/postmaster/postmaster.c`). CVE-2021-23222: an attacker in the middle could put commands ahead of the
+/// client's.
+fn waited_for_answer(input: &Buffer) -> Result<(), Refusal> {
+    if input.is_empty() { Ok(()) } else { Err(Refusal::UnencryptedData) }
+}
 
 fn told(result: Result<Step, Refusal>, output: &mut Vec<u8>) -> Result<Step, Refusal> {
     if let Some(report) = result.as_ref().err().and_then(Refusal::report) {

@@ -14,8 +14,10 @@ use causeway_protocol::encode;
 use causeway_routing::resolve::resolve;
 use causeway_routing::{Class, Command, Kind, PinReason, Reason};
 
+use crate::config::PoolMode;
+
 use super::statements::{Content, SERVER_NAME_PREFIX, Statement};
-use super::unit::{Item, Note};
+use super::unit::{Item, Note, is_tracked};
 use super::{LARGE_FRAME, Lookups, Session};
 
 /// What looking at the client's input gave.
@@ -66,6 +68,9 @@ impl Session {
         while !self.unit.closed {
             let Some(at) = self.next_frame(input)? else {
                 let wait = self.unit.items.len() > self.unit.sent && self.unit.flushed;
+                if wait {
+                    self.judge_open_unit();
+                }
                 return Ok(if wait { Admitted::Ready } else { Admitted::NeedMore });
             };
             if let Some(admitted) = self.admit_frame(input, &at, lookups, reply)? {
@@ -181,7 +186,7 @@ impl Session {
             }
             tag::TERMINATE => return Ok(Some(Admitted::Terminate)),
             // The rest of a COPY that has failed or was never begun: a server ignores it too (PostgresMain).
-            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL if self.unit.items.is_empty() => {
+            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL if self.unit.items.is_empty() && !self.unit.started => {
                 let arrived = input.len().min(at.frame.end) - at.frame.start;
                 self.client_discarding = at.frame.len() - arrived;
                 return Ok(Some(Admitted::Local(arrived)));
@@ -196,6 +201,34 @@ impl Session {
             _ => return Err(unexpected(at)),
         }
         Ok(None)
+    }
+
+    /// The client waits for answers before it ends its unit, and may go on with a write.
+    ///
+    /// Parse and Describe leave nothing behind that a Sync would end, so they are run as a unit of their own, and
+    /// what follows is judged on its own. Anything else belongs to the primary from the start.
+    fn judge_open_unit(&mut self) {
+        if self.is_bound() || self.unit.started {
+            return;
+        }
+        let Some((Item::Raw { request: None, .. }, before)) = self.unit.items.split_last() else {
+            return self.unit.demand.primary(Reason::OpenPipeline);
+        };
+        let harmless = |item: &Item| {
+            matches!(item, Item::Parse { .. } | Item::Describe { .. } | Item::CloseStatement { .. })
+        };
+        if before.is_empty() || !before.iter().all(harmless) {
+            return self.unit.demand.primary(Reason::OpenPipeline);
+        }
+        self.unit.items.pop();
+        self.unit.items.push(Item::EndPart);
+        self.unit.part = true;
+        self.unit.closed = true;
+    }
+
+    /// Whether the session has a server connection that it cannot leave now.
+    fn is_bound(&self) -> bool {
+        self.status != TransactionStatus::Idle || self.pin.is_some() || self.mode == PoolMode::Session
     }
 
     fn raw(&mut self, request: Option<Request>, at: &At<'_>, note: u32) {
@@ -218,7 +251,7 @@ impl Session {
         if at.complete {
             let sql = frontend::query(at.body).map_err(malformed)?;
             let class = lookups.classify(sql, self.syntax);
-            if self.unit.items.is_empty() && self.answer_query(input, at, &class, reply) {
+            if self.unit.items.is_empty() && !self.unit.started && self.answer_query(input, at, &class, reply) {
                 return Ok(Some(Admitted::Local(at.frame.len())));
             }
             self.judge(&class, lookups);
@@ -241,7 +274,7 @@ impl Session {
                 if class.kind == Kind::BeginReadOnly
                     && self.status == TransactionStatus::Idle
                     && self.pin.is_none()
-                    && self.mode == crate::config::PoolMode::Transaction =>
+                    && self.mode == PoolMode::Transaction =>
             {
                 self.held_begin = Some(input.get(at.frame.clone()).unwrap_or_default().into());
                 self.status = TransactionStatus::InTransaction;
@@ -275,31 +308,36 @@ impl Session {
         let parse = frontend::parse(at.body).map_err(malformed)?;
         let class = lookups.classify(parse.sql, self.syntax);
         self.judge(&class, lookups);
+        let rewritten = self.deallocate_on_server(&class);
+        let sql = rewritten.as_deref().unwrap_or(parse.sql);
         let known = self.statements.find(parse.name);
         if parse.name.is_empty() {
             let same = |statement: &&Arc<Statement>| {
-                *statement.sql == *parse.sql
+                *statement.sql == *sql
                     && Arc::ptr_eq(&statement.class, &class)
                     && statement.types.iter().copied().eq(parse.types.iter())
             };
-            if let Some(statement) = known.filter(same) {
-                self.unit.items.push(Item::Parse { statement: Arc::clone(statement), note: 0 });
+            if let Some(statement) = known.filter(same).map(Arc::clone) {
+                let note = self.unit.note(Note::Unnamed { previous: Some(Arc::clone(&statement)) });
+                self.unit.items.push(Item::Parse { statement, note });
                 return Ok(());
             }
         }
         let types: Vec<u32> = parse.types.iter().collect();
         let parse_settings = self.settings.parse_key();
-        let content = Content { sql: parse.sql, types: &types, parse_settings, class: &class };
+        let content = Content { sql, types: &types, parse_settings, class: &class };
         if parse.name.is_empty() {
             let statement = lookups.registry.unnamed(&content);
-            self.statements.insert(b"", Arc::clone(&statement));
-            self.unit.items.push(Item::Parse { statement, note: 0 });
+            let previous = self.statements.insert(b"", Arc::clone(&statement));
+            let note = self.unit.note(Note::Unnamed { previous });
+            self.unit.items.push(Item::Parse { statement, note });
             return Ok(());
         }
         let statement = lookups.registry.named(&content);
         if let Some(taken) = known {
             let taken = Arc::clone(taken);
-            self.unit.items.push(Item::ParseAgain { statement, taken, note: 0 });
+            let note = self.unit.note(Note::Refused);
+            self.unit.items.push(Item::ParseAgain { statement, taken, note });
             return Ok(());
         }
         self.statements.insert(parse.name, Arc::clone(&statement));
@@ -310,6 +348,8 @@ impl Session {
 
     /// A Parse too long to be kept: it goes to one server under the client's own name, and the session stays there.
     fn admit_large_parse(&mut self, at: &At<'_>) {
+        let name = at.body.split(|byte| *byte == 0).next().unwrap_or_default();
+        self.statements.remove(name);
         self.unit.demand.primary(Reason::TooComplex);
         self.unit.pin = Some(PinReason::SqlPrepare);
         self.raw(Some(Request::Parse), at, 0);
@@ -321,18 +361,18 @@ impl Session {
         };
         let Some(statement) = self.statements.find(names.statement).map(Arc::clone) else {
             self.refuse_server_name(names.statement)?;
-            self.unit.demand.primary(Reason::SessionState);
-            self.raw(Some(Request::Bind), at, 0);
+            self.unknown_statement(Request::Bind, names.statement, at);
             return Ok(None);
         };
         self.judge(&statement.class, lookups);
-        let token = self.unit.commands(&statement.class);
-        self.unit.remember_portal(names.portal, token);
+        self.remember_portal(names.portal, &statement.class);
+        let note = self.unit.uses(&statement);
         let body = at.frame.start + HEADER_LEN;
         let item = Item::Bind {
             statement,
             portal: body..body + names.portal.len(),
             rest: body + names.rest_at..at.frame.end,
+            note,
         };
         self.unit.items.push(item);
         Ok(None)
@@ -346,18 +386,46 @@ impl Session {
         }
         if let Some(statement) = self.statements.find(describe.name).map(Arc::clone) {
             self.judge(&statement.class, lookups);
-            self.unit.items.push(Item::Describe { statement });
+            let note = self.unit.uses(&statement);
+            self.unit.items.push(Item::Describe { statement, note });
             return Ok(());
         }
         self.refuse_server_name(describe.name)?;
-        self.unit.demand.primary(Reason::SessionState);
-        self.raw(Some(Request::DescribeStatement), at, 0);
+        self.unknown_statement(Request::DescribeStatement, describe.name, at);
         Ok(())
+    }
+
+    /// Remembers what executing this portal will do. Portals live to the end of their transaction.
+    fn remember_portal(&mut self, portal: &[u8], class: &Arc<Class>) {
+        self.portals.retain(|(name, _)| **name != *portal);
+        if is_tracked(class) {
+            self.portals.push((portal.into(), Arc::clone(class)));
+        }
+    }
+
+    /// DEALLOCATE of a statement that was prepared by the protocol, for the server, which knows it by another name.
+    fn deallocate_on_server(&mut self, class: &Class) -> Option<Box<[u8]>> {
+        let [Command::Deallocate(Some(name))] = &*class.commands else { return None };
+        let statement = Arc::clone(self.statements.find(name.as_bytes())?);
+        let sql = [b"DEALLOCATE ", &*statement.server_name].concat();
+        self.unit.items.push(Item::Ensure { statement });
+        Some(sql.into())
+    }
+
+    /// A statement that the client did not prepare by the protocol: SQL may have done it, or the server says no.
+    fn unknown_statement(&mut self, request: Request, name: &[u8], at: &At<'_>) {
+        self.unit.demand.primary(Reason::SessionState);
+        if name.is_empty() {
+            self.unit.items.push(Item::WithoutUnnamed { request, frame: at.frame.clone() });
+        } else {
+            self.raw(Some(request), at, 0);
+        }
     }
 
     fn admit_execute(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
         let execute = frontend::execute(at.body).map_err(malformed)?;
-        let note = self.unit.portal_token(execute.portal);
+        let portal = self.portals.iter().find(|(name, _)| **name == *execute.portal);
+        let note = portal.map_or(0, |(_, class)| self.unit.commands(class));
         self.raw(Some(Request::Execute), at, note);
         Ok(())
     }
@@ -388,10 +456,10 @@ impl Session {
         let (sync, closes) = self.unit.items.split_last()?;
         let sync = matches!(sync, Item::Raw { request: Some(Request::Sync), .. });
         let only_closes = closes.iter().all(|item| matches!(item, Item::CloseStatement { .. }));
-        if !sync || !only_closes || closes.is_empty() || self.unit.sent > 0 {
+        if !sync || !only_closes || closes.is_empty() || self.unit.started {
             return None;
         }
-        if self.status != TransactionStatus::Idle || self.pin.is_some() {
+        if self.is_bound() {
             return None;
         }
         for _ in closes {

@@ -11,6 +11,7 @@ use causeway_protocol::report::Severity;
 use causeway_protocol::sqlstate::SqlState;
 
 use super::finish::rename_statement;
+use super::unit::Note;
 use super::{LARGE_FRAME, Session};
 
 /// The server's stream cannot be followed any further.
@@ -103,7 +104,8 @@ impl Session {
                 break;
             }
             let body = rest.get(HEADER_LEN..arrived).unwrap_or_default();
-            let (visible, next) = self.message(tag, body, books, &mut forward)?;
+            let whole = arrived == len;
+            let (visible, next) = self.message((tag, whole), body, books, &mut forward)?;
             outcome = next;
             if let Outcome::Retry { .. } = outcome {
                 return Ok(self.void(at + len, input, books, outcome));
@@ -116,6 +118,11 @@ impl Session {
             }
             at += arrived;
             self.give_answers_after(&mut forward);
+        }
+        // A Sync that does not end the unit, because the server skipped what came before it or was copying: the client
+        // will send another.
+        if self.unit.closed && !self.unit.part && self.pipeline.is_open() {
+            self.unit.closed = false;
         }
         if self.may_retry() || !forward.to_client.is_empty() {
             forward.flush();
@@ -172,13 +179,14 @@ impl Session {
     /// One message that is not a row; says whether the client gets it, and what follows.
     fn message(
         &mut self,
-        tag: u8,
+        (tag, whole): (u8, bool),
         body: &[u8],
         books: &mut Books,
         forward: &mut Forward<'_>,
     ) -> Result<(bool, Outcome), ServerFault> {
         if tag == tag::ERROR_RESPONSE {
-            return self.error(body, books, forward);
+            // One too long to be kept is passed on unread.
+            return self.error(if whole { body } else { b"\0" }, books, forward);
         }
         let answer = self.pipeline.answer(tag)?;
         let (visible, ended) = match answer {
@@ -189,7 +197,6 @@ impl Session {
         self.counts.messages += u64::from(visible);
         match tag {
             tag::PARAMETER_STATUS => return Ok((self.parameter_status(body, visible)?, Outcome::More)),
-            tag::COMMAND_COMPLETE => self.rolled_back = body.starts_with(b"ROLLBACK"),
             tag::READY_FOR_QUERY => return self.ready(body, ended, books),
             _ => {}
         }
@@ -231,11 +238,12 @@ impl Session {
         if self.injection_failure.is_some() {
             return Ok((false, Outcome::SettingsRefused));
         }
-        if visible {
+        let ends_unit = visible || self.unit.part && self.pipeline.is_quiescent();
+        if ends_unit {
             self.unit.committed = true;
             self.next_status = status;
         }
-        let done = visible && self.pipeline.is_quiescent();
+        let done = ends_unit && self.pipeline.is_quiescent();
         Ok((visible, if done { Outcome::Done } else { Outcome::More }))
     }
 
@@ -257,17 +265,27 @@ impl Session {
         self.counts.messages += 1;
         self.counts.errors += 1;
         let code = fields.code();
-        if self.may_retry() && runs_elsewhere(code, &fields) {
+        // The routine that finds other columns than before (src/backend/utils/cache/plancache.c); its message may be
+        // in any language.
+        let outdated = code == SqlState::FEATURE_NOT_SUPPORTED && fields.get(b'R') == Some(b"RevalidateCachedQuery");
+        if let Answer::Failed(owed) = answer
+            && outdated
+            && let Some(Note::Uses { statement }) = self.unit.noted(owed.token)
+        {
+            statement.outdate();
+        }
+        if self.may_retry() && !outdated && runs_elsewhere(code, &fields) {
+            if let Answer::Failed(owed) = answer {
+                self.unprepare(&owed, books);
+            }
             return Ok((false, Outcome::Retry { code, reusable: !fatal }));
         }
         self.unit.committed = true;
         self.unit.failed = true;
         if let Answer::Failed(owed) = answer {
             let renamed = rename_statement(self, body);
-            self.undo(&owed, books);
-            for owed in self.pipeline.take_skipped() {
-                self.undo(&owed, books);
-            }
+            self.undo_skipped(books);
+            self.undo_failed(&owed, books);
             if let Some(renamed) = renamed {
                 forward.flush();
                 causeway_protocol::encode::raw(forward.to_client, tag::ERROR_RESPONSE, &renamed);
@@ -303,7 +321,7 @@ fn is_row(tag: u8) -> bool {
 fn is_looked_into(tag: u8) -> bool {
     matches!(
         tag,
-        tag::ERROR_RESPONSE | tag::READY_FOR_QUERY | tag::PARAMETER_STATUS | tag::COMMAND_COMPLETE
+        tag::ERROR_RESPONSE | tag::READY_FOR_QUERY | tag::PARAMETER_STATUS
     )
 }
 

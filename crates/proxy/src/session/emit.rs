@@ -52,6 +52,7 @@ impl Session {
             self.emit_item(item, input, books, to_server);
         }
         self.unit.sent = items.len();
+        self.unit.started = true;
         self.unit.items = items;
         self.client_passing = self.unit.admitted.saturating_sub(input.len());
         self.give_answers(to_client);
@@ -101,7 +102,8 @@ impl Session {
                 let end = frame.end.min(input.len());
                 to_server.extend_from_slice(input.get(frame.start..end).unwrap_or_default());
                 if let Some(request) = *request {
-                    if request == Request::Query {
+                    // A long Parse goes through unread and may be of the unnamed statement.
+                    if matches!(request, Request::Query | Request::Parse) {
                         books.unnamed = None;
                     }
                     self.pipeline.push(request, Origin::Client, *note);
@@ -114,18 +116,31 @@ impl Session {
                 encode::parse(to_server, &taken.server_name, &statement.sql, types);
                 self.pipeline.push(Request::Parse, Origin::Client, *note);
             }
-            Item::Bind { statement, portal, rest } => {
+            Item::WithoutUnnamed { request, frame } => {
+                books.unnamed = None;
+                encode::close(to_server, Target::Statement, b"");
+                self.pipeline.push(Request::Close, Origin::Injected, 0);
+                let end = frame.end.min(input.len());
+                to_server.extend_from_slice(input.get(frame.start..end).unwrap_or_default());
+                self.pipeline.push(*request, Origin::Client, 0);
+            }
+            Item::Bind { statement, portal, rest, note } => {
                 self.prepare(statement, books, to_server);
                 let portal = input.get(portal.clone()).unwrap_or_default();
                 encode::bind_header(to_server, portal, &statement.server_name, rest.len());
                 let end = rest.end.min(input.len());
                 to_server.extend_from_slice(input.get(rest.start..end).unwrap_or_default());
-                self.pipeline.push(Request::Bind, Origin::Client, 0);
+                self.pipeline.push(Request::Bind, Origin::Client, *note);
             }
-            Item::Describe { statement } => {
+            Item::Describe { statement, note } => {
                 self.prepare(statement, books, to_server);
                 encode::describe(to_server, Target::Statement, &statement.server_name);
-                self.pipeline.push(Request::DescribeStatement, Origin::Client, 0);
+                self.pipeline.push(Request::DescribeStatement, Origin::Client, *note);
+            }
+            Item::Ensure { statement, .. } => self.prepare(statement, books, to_server),
+            Item::EndPart => {
+                encode::sync(to_server);
+                self.pipeline.push(Request::Sync, Origin::Injected, 0);
             }
             Item::CloseStatement { note } => self.pipeline.push(Request::Close, Origin::Answered, *note),
         }
@@ -172,7 +187,8 @@ impl Session {
     fn insert(&mut self, statement: &Statement, books: &mut Books, to_server: &mut Vec<u8>) {
         if let Some(evicted) = books.statements.insert(statement.id) {
             encode::close(to_server, Target::Statement, &server_name(evicted));
-            self.pipeline.push(Request::Close, Origin::Injected, 0);
+            let note = self.unit.note(Note::Evicted);
+            self.pipeline.push(Request::Close, Origin::Injected, note);
         }
         self.unit.preparing.push(statement.id);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_pool::Books;
 use causeway_protocol::backend::TransactionStatus;
 use causeway_protocol::encode;
-use causeway_protocol::pipeline::{Owed, Request};
+use causeway_protocol::pipeline::{Origin, Owed, Request};
 use causeway_protocol::report::ErrorReport;
 use causeway_routing::{Command, Isolation, Modes, PinReason, SettingValue};
 
@@ -17,8 +17,10 @@ use crate::config::PoolMode;
 /// What is to be done after a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// The server connection goes back to its pool.
-    pub(crate) checkin: bool,
+    /// The session needs its server connection no longer.
+    pub(crate) release: bool,
+    /// What that has is not known, so that it cannot serve anybody else.
+    pub(crate) unclean: bool,
     /// A transaction is over.
     pub(crate) transaction: bool,
     /// Something was acknowledged that was not proven to be a read.
@@ -37,23 +39,19 @@ impl Session {
         let before = self.status;
         self.status = self.next_status;
         self.held_begin = None;
+        // The rest of what the client has in mind is skipped after an error, up to its Sync.
+        self.skipping = self.unit.part && self.unit.failed;
         let mut ended = Ended::default();
-        let undone = self.unit.failed && self.status == TransactionStatus::Idle && before == TransactionStatus::Idle;
-        for class in std::mem::take(&mut self.unit.succeeded) {
-            for command in &class.commands {
-                self.take_effect(command, undone, books);
-                ended.defined |= matches!(command, Command::Definition);
-            }
-        }
+        self.take_effects(before, books);
         if self.status == TransactionStatus::Idle {
-            if self.settings.changed_in_transaction() {
-                self.settings.end_transaction(self.rolled_back);
-                if self.rolled_back {
-                    books.settings = self.settings.wanted(self.on_standby);
-                }
-            }
-            self.savepoints = false;
+            self.end_transaction(self.unit.failed, books);
+            self.portals.clear();
         }
+        self.unclean |= self.unit.failed && self.unit.may_have_deallocated();
+        let undone = self.unit.failed
+            && self.status == TransactionStatus::Idle
+            && before == TransactionStatus::Idle
+            && !self.unit.controls_transactions();
         if let Some(reason) = self.unit.pin
             && self.pin.is_none()
             && !(undone && ends_with_its_transaction(reason))
@@ -63,13 +61,54 @@ impl Session {
         }
         ended.wrote = self.transaction_writes;
         ended.transaction = self.status == TransactionStatus::Idle;
+        ended.defined = ended.transaction && self.transaction_defines;
         if ended.transaction {
             self.transaction_writes = false;
+            self.transaction_defines = false;
         }
-        ended.checkin = ended.transaction && self.pin.is_none() && self.mode != PoolMode::Session;
+        ended.release = ended.transaction && self.pin.is_none() && self.mode != PoolMode::Session;
+        ended.unclean = ended.release && std::mem::take(&mut self.unclean);
         self.unit.clear();
         self.pipeline.clear();
         ended
+    }
+
+    /// Takes in what the commands that succeeded have changed, in their order.
+    fn take_effects(&mut self, before: TransactionStatus, books: &mut Books) {
+        let mut status = before;
+        for class in std::mem::take(&mut self.unit.succeeded) {
+            for command in &class.commands {
+                status = match command {
+                    Command::Begin(_) => TransactionStatus::InTransaction,
+                    Command::Commit { chain } | Command::Rollback { chain } => {
+                        // COMMIT of a failed transaction rolls it back.
+                        let kept = matches!(command, Command::Commit { .. })
+                            && status != TransactionStatus::Failed;
+                        self.end_transaction(!kept, books);
+                        if *chain { TransactionStatus::InTransaction } else { TransactionStatus::Idle }
+                    }
+                    Command::PrepareTransaction => {
+                        self.end_transaction(false, books);
+                        TransactionStatus::Idle
+                    }
+                    other => {
+                        self.take_effect(other, books);
+                        status
+                    }
+                };
+            }
+        }
+    }
+
+    /// A transaction, of one statement perhaps, is over: a rollback takes its settings back.
+    fn end_transaction(&mut self, rolled_back: bool, books: &mut Books) {
+        self.savepoints = false;
+        if self.settings.changed_in_transaction() {
+            self.settings.end_transaction(rolled_back);
+            if rolled_back {
+                books.settings = self.settings.wanted(self.on_standby);
+            }
+        }
     }
 
     /// The server is gone with the unit unfinished: whatever it was doing may have happened.
@@ -85,6 +124,10 @@ impl Session {
                 Note::Parsed { name, .. } => {
                     self.statements.remove(&name);
                 }
+                Note::Unnamed { previous } => match previous {
+                    Some(previous) => drop(self.statements.insert(b"", previous)),
+                    None => drop(self.statements.remove(b"")),
+                },
                 Note::Closed { name, statement } => {
                     self.statements.insert(&name, statement);
                 }
@@ -92,7 +135,7 @@ impl Session {
             }
         }
         encode::error_response(answer, report);
-        if self.unit.closed {
+        if self.unit.closed && !self.unit.part {
             encode::ready_for_query(answer, self.status);
         } else {
             self.skipping = true;
@@ -134,64 +177,76 @@ impl Session {
         }
     }
 
-    /// A request has failed or was skipped: names and books are as before it.
-    pub(super) fn undo(&mut self, owed: &Owed, books: &mut Books) {
-        self.unprepare(owed, books);
-        match self.unit.noted(owed.token) {
-            Some(Note::Parsed { name, .. }) => {
-                self.statements.remove(name);
-            }
-            Some(Note::Closed { name, statement }) => {
-                self.statements.insert(name, Arc::clone(statement));
-            }
-            _ => {
-                if owed.request == Request::Parse && owed.token == 0 {
-                    self.statements.remove(b"");
+    /// Requests were skipped: names and books are as before them. The last is taken back first.
+    pub(super) fn undo_skipped(&mut self, books: &mut Books) {
+        for owed in self.pipeline.take_skipped().iter().rev() {
+            self.unprepare(owed, books);
+            match self.unit.noted(owed.token) {
+                Some(Note::Parsed { name, .. }) => {
+                    self.statements.remove(name);
                 }
+                Some(Note::Unnamed { previous }) => match previous.clone() {
+                    Some(previous) => drop(self.statements.insert(b"", previous)),
+                    None => drop(self.statements.remove(b"")),
+                },
+                Some(Note::Closed { name, statement }) => {
+                    self.statements.insert(name, Arc::clone(statement));
+                }
+                _ => {}
             }
         }
     }
 
-    /// A Parse has failed or was skipped: the server does not have the statement.
+    /// A request has failed: a Parse that did so has still ended the unnamed statement before it.
+    pub(super) fn undo_failed(&mut self, owed: &Owed, books: &mut Books) {
+        self.unprepare(owed, books);
+        match self.unit.noted(owed.token) {
+            Some(Note::Parsed { name, .. }) => drop(self.statements.remove(name)),
+            Some(Note::Unnamed { .. }) => drop(self.statements.remove(b"")),
+            _ => {}
+        }
+    }
+
+    /// A request has failed or was skipped: the server does not have what it was to prepare.
     pub(super) fn unprepare(&mut self, owed: &Owed, books: &mut Books) {
-        if owed.request != Request::Parse {
+        if owed.origin == Origin::Answered {
             return;
         }
         match self.unit.noted(owed.token) {
-            Some(Note::Parsed { statement, .. } | Note::Injected { statement })
-                if !statement.server_name.is_empty() =>
-            {
-                if self.unit.preparing.contains(&statement.id) {
+            Some(Note::Parsed { statement, .. } | Note::Injected { statement }) => {
+                if statement.server_name.is_empty() {
+                    books.unnamed = None;
+                } else if self.unit.preparing.contains(&statement.id) {
                     books.statements.remove(statement.id);
                 }
             }
-            _ => books.unnamed = None,
+            Some(Note::Unnamed { .. }) => books.unnamed = None,
+            // The books have forgotten a statement that the server still has.
+            Some(Note::Evicted) => self.unclean = true,
+            _ => {}
         }
     }
 
-    fn take_effect(&mut self, command: &Command, undone: bool, books: &mut Books) {
-        let in_transaction = self.status != TransactionStatus::Idle;
+    fn take_effect(&mut self, command: &Command, books: &mut Books) {
         match command {
-            Command::Set { name, value, local: false } if !undone => {
-                self.set(name, value, in_transaction, books);
-            }
-            Command::SessionCharacteristics(modes) if !undone => {
+            Command::Set { name, value, local: false } => self.set(name, value, books),
+            Command::SessionCharacteristics(modes) => {
                 for (name, value) in characteristics(modes) {
-                    self.set(name, &SettingValue::Text(value.into()), in_transaction, books);
+                    self.set(name, &SettingValue::Text(value.into()), books);
                 }
             }
-            Command::Reset(name) if !undone => {
-                self.settings.reset(name.as_deref(), in_transaction);
+            Command::Reset(name) => {
+                self.settings.reset(name.as_deref());
                 match name {
                     Some(name) => books.settings.reset(name),
                     None => books.settings.clear(),
                 }
-                self.pin_if_savepoints(in_transaction);
+                self.pin_if_savepoints();
             }
             Command::DiscardAll => {
                 self.statements.clear_named();
                 self.statements.remove(b"");
-                self.settings.reset(None, false);
+                self.settings.reset(None);
                 books.settings.clear();
                 books.statements.clear();
                 books.unnamed = None;
@@ -201,28 +256,34 @@ impl Session {
                 self.statements.clear_named();
                 books.statements.clear();
             }
+            Command::Deallocate(Some(name)) => {
+                if let Some(statement) = self.statements.remove(name.as_bytes()) {
+                    books.statements.remove(statement.id);
+                }
+            }
             Command::Savepoint => {
-                self.savepoints = in_transaction;
+                self.savepoints = true;
                 if self.settings.changed_in_transaction() {
                     self.unit.pin = Some(PinReason::Setting);
                 }
             }
+            Command::Definition => self.transaction_defines = true,
             _ => {}
         }
     }
 
-    fn set(&mut self, name: &str, value: &SettingValue, in_transaction: bool, books: &mut Books) {
-        self.settings.set(name, value, in_transaction);
+    fn set(&mut self, name: &str, value: &SettingValue, books: &mut Books) {
+        self.settings.set(name, value);
         match value {
             SettingValue::Text(text) => books.settings.set(name, &format!("={text}")),
             SettingValue::Default => books.settings.reset(name),
         }
-        self.pin_if_savepoints(in_transaction);
+        self.pin_if_savepoints();
     }
 
     /// What a rollback to a savepoint does to settings is not followed.
-    fn pin_if_savepoints(&mut self, in_transaction: bool) {
-        if in_transaction && self.savepoints {
+    fn pin_if_savepoints(&mut self) {
+        if self.savepoints {
             self.unit.pin = Some(PinReason::Setting);
         }
     }

@@ -84,8 +84,12 @@ pub(crate) struct Session {
     savepoints: bool,
     /// Something in the running transaction was not proven to be a read.
     transaction_writes: bool,
-    /// The last CommandComplete said ROLLBACK.
-    rolled_back: bool,
+    /// Something in the running transaction has changed what the catalogue tells of.
+    transaction_defines: bool,
+    /// What the portals of the running transaction will do, where that must be known.
+    portals: Vec<(Box<[u8]>, Arc<Class>)>,
+    /// What the server has is not known any more: the connection serves nobody else.
+    unclean: bool,
     /// What the server connection will have once the injected settings have succeeded.
     injected_settings: Option<Settings>,
     /// The body of the error that the injected settings gave.
@@ -127,7 +131,9 @@ impl Session {
             next_status: TransactionStatus::Idle,
             savepoints: false,
             transaction_writes: false,
-            rolled_back: false,
+            transaction_defines: false,
+            portals: Vec::new(),
+            unclean: false,
             injected_settings: None,
             injection_failure: None,
             reported: Vec::new(),
@@ -163,6 +169,15 @@ impl Session {
     /// Whether the last message of the running unit has been admitted.
     pub(crate) fn unit_closed(&self) -> bool {
         self.unit.closed
+    }
+
+    /// Whether the server connection at hand is between two units and outside a transaction.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.status == TransactionStatus::Idle
+            && self.held_begin.is_none()
+            && self.pipeline.is_quiescent()
+            && self.unit.sent == 0
+            && self.client_passing + self.server_passing + self.server_discarding == 0
     }
 
     /// What was counted since the last call.

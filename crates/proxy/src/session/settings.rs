@@ -31,7 +31,7 @@ const NOT_FOR_STANDBYS: [&str; 3] =
 pub(crate) struct SessionSettings {
     startup: Settings,
     wanted: Settings,
-    /// What was wanted before the running transaction changed it.
+    /// What was wanted before the running transaction, which may be one of a single statement, changed it.
     before_transaction: Option<Settings>,
     parse_key: Arc<str>,
 }
@@ -80,8 +80,8 @@ impl SessionSettings {
     }
 
     /// A SET has succeeded.
-    pub(crate) fn set(&mut self, name: &str, value: &SettingValue, in_transaction: bool) {
-        self.remember(in_transaction);
+    pub(crate) fn set(&mut self, name: &str, value: &SettingValue) {
+        self.remember();
         match value {
             SettingValue::Text(text) => self.wanted.set(name, &format!("={text}")),
             SettingValue::Default => self.restore(name),
@@ -90,8 +90,8 @@ impl SessionSettings {
     }
 
     /// A RESET has succeeded: back to what the session started with, all if no name is given.
-    pub(crate) fn reset(&mut self, name: Option<&str>, in_transaction: bool) {
-        self.remember(in_transaction);
+    pub(crate) fn reset(&mut self, name: Option<&str>) {
+        self.remember();
         match name {
             Some(name) => self.restore(name),
             None => self.wanted = self.startup.clone(),
@@ -114,8 +114,8 @@ impl SessionSettings {
         }
     }
 
-    fn remember(&mut self, in_transaction: bool) {
-        if in_transaction && self.before_transaction.is_none() {
+    fn remember(&mut self) {
+        if self.before_transaction.is_none() {
             self.before_transaction = Some(self.wanted.clone());
         }
     }
@@ -202,22 +202,22 @@ mod tests {
     #[test]
     fn reset_goes_back_to_the_start() {
         let mut settings = SessionSettings::new([("work_mem", "6MB")]);
-        settings.set("work_mem", &text("'9MB'"), false);
+        settings.set("work_mem", &text("'9MB'"));
         assert_eq!(settings.wanted(false).value("work_mem"), Some("='9MB'"));
-        settings.reset(None, false);
+        settings.reset(None);
         assert_eq!(settings.wanted(false).value("work_mem"), Some("'6MB"));
-        settings.set("work_mem", &SettingValue::Default, false);
+        settings.set("work_mem", &SettingValue::Default);
         assert_eq!(settings.wanted(false).value("work_mem"), Some("'6MB"));
     }
 
     #[test]
     fn rollback_takes_changes_back() {
         let mut settings = SessionSettings::new([]);
-        settings.set("a", &text("1"), true);
-        settings.set("b", &text("2"), true);
+        settings.set("a", &text("1"));
+        settings.set("b", &text("2"));
         settings.end_transaction(true);
         assert_eq!(settings.wanted(false).value("a"), None);
-        settings.set("a", &text("3"), true);
+        settings.set("a", &text("3"));
         settings.end_transaction(false);
         assert_eq!(settings.wanted(false).value("a"), Some("=3"));
     }
@@ -240,9 +240,9 @@ mod tests {
     fn parse_key_follows_only_what_parse_consults() {
         let mut settings = SessionSettings::new([("TimeZone", "UTC")]);
         let utc = Arc::clone(settings.parse_key());
-        settings.set("work_mem", &text("'9MB'"), false);
+        settings.set("work_mem", &text("'9MB'"));
         assert_eq!(*settings.parse_key(), utc);
-        settings.set("timezone", &text("'Asia/Tokyo'"), false);
+        settings.set("timezone", &text("'Asia/Tokyo'"));
         assert_ne!(*settings.parse_key(), utc);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use causeway_pool::StatementId;
@@ -27,6 +27,9 @@ pub(crate) struct Statement {
     parse_settings: Arc<str>,
     /// What it is.
     pub(crate) class: Arc<Class>,
+    /// A server found that it would now give other columns: those who prepared it get the error that they would get
+    /// from a server of their own, and those who prepare the same text from now on get another statement.
+    outdated: AtomicBool,
 }
 
 /// All named statements of all sessions, each text once.
@@ -68,8 +71,14 @@ pub(crate) fn server_name(id: StatementId) -> Box<[u8]> {
 // === impl Statement ===
 
 impl Statement {
+    /// Its columns have changed on a server.
+    pub(crate) fn outdate(&self) {
+        self.outdated.store(true, Ordering::Relaxed);
+    }
+
     fn is(&self, content: &Content<'_>) -> bool {
-        *self.sql == *content.sql
+        !self.outdated.load(Ordering::Relaxed)
+            && *self.sql == *content.sql
             && *self.types == *content.types
             && self.parse_settings == *content.parse_settings
     }
@@ -82,6 +91,7 @@ impl Statement {
             types: content.types.into(),
             parse_settings: Arc::clone(content.parse_settings),
             class: Arc::clone(content.class),
+            outdated: AtomicBool::new(false),
         })
     }
 }

@@ -34,9 +34,16 @@ pub(crate) enum Item {
     /// Parse under a name that is taken: the server shall say so.
     ParseAgain { statement: Arc<Statement>, taken: Arc<Statement>, note: u32 },
     /// Bind of a known statement: `rest` is what follows the names in its body.
-    Bind { statement: Arc<Statement>, portal: Range<usize>, rest: Range<usize> },
+    Bind { statement: Arc<Statement>, portal: Range<usize>, rest: Range<usize>, note: u32 },
+    /// Bind or Describe of the unnamed statement, which this session does not have: the server must not have another
+    /// session's.
+    WithoutUnnamed { request: Request, frame: Range<usize> },
+    /// The server must have this statement for what follows.
+    Ensure { statement: Arc<Statement> },
     /// Describe of a known statement.
-    Describe { statement: Arc<Statement> },
+    Describe { statement: Arc<Statement>, note: u32 },
+    /// Ends a part of a unit, in the client's eyes a Flush: the server gets a Sync of which the client sees nothing.
+    EndPart,
     /// Close of a statement, which the proxy answers: servers keep theirs for others.
     CloseStatement { note: u32 },
 }
@@ -46,8 +53,17 @@ pub(crate) enum Item {
 pub(crate) enum Note {
     /// A client's Parse: if it fails, the client's name is free (again).
     Parsed { name: Box<[u8]>, statement: Arc<Statement> },
+    /// A client's Parse of the unnamed statement: if it fails there is none, if it is skipped there is still the
+    /// previous one.
+    Unnamed { previous: Option<Arc<Statement>> },
+    /// A client's Parse that the server refuses: nothing changes.
+    Refused,
+    /// A Close that the proxy added to make room: if it is skipped, the server still has the statement.
+    Evicted,
     /// A Parse that the proxy added: if it fails, the server does not have the statement.
     Injected { statement: Arc<Statement> },
+    /// A use of a named statement: the server may find it outdated.
+    Uses { statement: Arc<Statement> },
     /// A client's Close: if it is skipped, the name is not free.
     Closed { name: Box<[u8]>, statement: Arc<Statement> },
     /// A statement whose commands take effect when it succeeds.
@@ -63,14 +79,14 @@ pub(crate) struct Unit {
     pub(crate) items: Vec<Item>,
     /// How many of them have been sent.
     pub(crate) sent: usize,
+    /// Something of it has been sent to a server.
+    pub(crate) started: bool,
     /// How many bytes of the client's input they cover.
     pub(crate) admitted: usize,
     /// What it needs.
     pub(crate) demand: Demand,
     /// By token less one.
     pub(crate) notes: Vec<Note>,
-    /// The tokens of the statements bound to portals, where they have any.
-    portals: Vec<(Box<[u8]>, u32)>,
     /// Statements that this unit's Parses put on the server, if they succeed.
     pub(crate) preparing: Vec<StatementId>,
     /// Commands that have succeeded and take effect at its end.
@@ -79,6 +95,8 @@ pub(crate) struct Unit {
     pub(crate) pin: Option<PinReason>,
     /// Its last message, Query or Sync, has been admitted.
     pub(crate) closed: bool,
+    /// It is only the first part of what the client has in mind: Parse and Describe, run as if it were a whole.
+    pub(crate) part: bool,
     /// The client waits for answers before it ends the unit.
     pub(crate) flushed: bool,
     /// It runs on a standby whose answer may still be thrown away.
@@ -144,16 +162,23 @@ impl Unit {
         u32::try_from(self.notes.len()).unwrap_or(0)
     }
 
+    /// Keeps note of the use of a statement.
+    pub(crate) fn uses(&mut self, statement: &Arc<Statement>) -> u32 {
+        if statement.server_name.is_empty() {
+            return 0;
+        }
+        self.note(Note::Uses { statement: Arc::clone(statement) })
+    }
+
     /// The note behind a token.
     pub(crate) fn noted(&self, token: u32) -> Option<&Note> {
         let position = usize::try_from(token).ok()?.checked_sub(1)?;
         self.notes.get(position)
     }
 
-    /// Takes in what a text means for the unit and the session; returns the token for its completion.
+    /// Takes in what running a text means for the unit and the session; returns the token for its completion.
     pub(crate) fn commands(&mut self, class: &Arc<Class>) -> u32 {
-        let tracked = |command: &Command| !matches!(command, Command::Plain | Command::Show(_));
-        if !class.commands.iter().any(tracked) {
+        if !is_tracked(class) {
             return 0;
         }
         for command in &class.commands {
@@ -175,17 +200,23 @@ impl Unit {
         self.note(Note::Commands(Arc::clone(class)))
     }
 
-    /// Remembers what executing this portal will do.
-    pub(crate) fn remember_portal(&mut self, portal: &[u8], token: u32) {
-        self.portals.retain(|(name, _)| **name != *portal);
-        if token != 0 {
-            self.portals.push((portal.into(), token));
-        }
+    /// Whether some command of it begins or ends transactions, so that an error need not undo the whole.
+    pub(crate) fn controls_transactions(&self) -> bool {
+        self.has_command(|command| {
+            matches!(command, Command::Begin(_) | Command::Commit { .. } | Command::Rollback { .. })
+        })
     }
 
-    /// What executing this portal will do.
-    pub(crate) fn portal_token(&self, portal: &[u8]) -> u32 {
-        self.portals.iter().find(|(name, _)| **name == *portal).map_or(0, |(_, token)| *token)
+    /// Whether some command of it drops prepared statements, which no rollback brings back.
+    pub(crate) fn may_have_deallocated(&self) -> bool {
+        self.has_command(|command| matches!(command, Command::Deallocate(_) | Command::DiscardAll))
+    }
+
+    fn has_command(&self, wanted: impl Fn(&Command) -> bool) -> bool {
+        self.notes.iter().any(|note| match note {
+            Note::Commands(class) => class.commands.iter().any(&wanted),
+            _ => false,
+        })
     }
 
     /// Makes ready for the next unit, keeping the storage.
@@ -197,3 +228,8 @@ impl Unit {
     }
 }
 
+/// Whether running a text changes anything that the session must know of.
+pub(crate) fn is_tracked(class: &Class) -> bool {
+    let tracked = |command: &Command| !matches!(command, Command::Plain | Command::Show(_));
+    class.commands.iter().any(tracked)
+}

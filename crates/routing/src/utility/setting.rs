@@ -41,6 +41,10 @@ pub(super) fn set(cursor: &mut Cursor<'_>) -> Option<Statement> {
     Some(session(match &*name {
         "role" | "session_authorization" => Command::Pin(PinReason::Authorization),
         _ if is_validated(&name) => Command::Pin(PinReason::Setting),
+        // Tables made from then on are temporary.
+        "search_path" if matches!(&value, SettingValue::Text(text) if text.contains("pg_temp")) => {
+            Command::Pin(PinReason::TemporaryTable)
+        }
         "timezone" if matches!(&value, SettingValue::Text(text) if is_interval(text)) => {
             Command::Pin(PinReason::Setting)
         }

@@ -8,7 +8,6 @@ use sqlparser::ast::{
 
 use super::{Outcome, UNLISTED, Walk, names, plain_wildcard};
 use crate::builtin;
-use crate::class::PinReason;
 use crate::reason::Reason;
 use crate::symbols::Name;
 
@@ -54,8 +53,8 @@ impl Walk {
                 self.expr(left)?;
                 self.expr(right)
             }
-            Expr::Like { negated: _, any: false, expr, pattern, escape_char }
-            | Expr::ILike { negated: _, any: false, expr, pattern, escape_char }
+            Expr::Like { negated: _, any: _, expr, pattern, escape_char }
+            | Expr::ILike { negated: _, any: _, expr, pattern, escape_char }
             | Expr::SimilarTo { negated: _, expr, pattern, escape_char } => {
                 self.expr(expr)?;
                 self.expr(pattern)?;
@@ -174,7 +173,7 @@ impl Walk {
             FunctionArguments::None | FunctionArguments::Subquery(_) => return Err(UNLISTED),
             FunctionArguments::List(list) => {
                 if !(syntax && builtin::is_syntax(&name.name)) {
-                    self.settings(&name, list)?;
+                    settings(&name, list)?;
                     self.call(name, u16::try_from(list.args.len()).ok())?;
                 }
                 self.arguments(list)?;
@@ -186,31 +185,6 @@ impl Walk {
             None | Some(WindowType::NamedWindow(_)) => Ok(()),
             Some(WindowType::WindowSpec(spec)) => self.window(spec),
         }
-    }
-
-    /// `set_config` and `current_setting`, whose arguments decide what they are.
-    fn settings(&mut self, name: &Name, list: &FunctionArgumentList) -> Outcome {
-        if !matches!(name.schema.as_deref(), None | Some("pg_catalog")) {
-            return Ok(());
-        }
-        let literal = |index: usize| match list.args.get(index) {
-            Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) => Some(&value.value),
-            _ => None,
-        };
-        match &*name.name {
-            "set_config" if literal(2) != Some(&sqlparser::ast::Value::Boolean(true)) => {
-                self.pin = self.pin.or(Some(PinReason::Setting));
-            }
-            "current_setting" => {
-                let setting = literal(0).and_then(|value| value.clone().into_string());
-                let effect = setting.map(|setting| builtin::setting(&setting.to_ascii_lowercase()));
-                if effect == Some(builtin::Effect::NodeLocal) {
-                    return Err(Reason::NodeLocal);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     fn arguments(&mut self, list: &FunctionArgumentList) -> Outcome {
@@ -277,6 +251,23 @@ fn binary(op: &BinaryOperator) -> Outcome {
         | BinaryOperator::Glob
         | BinaryOperator::Assignment
         | BinaryOperator::PGCustomBinaryOperator(_) => Err(UNLISTED),
+        _ => Ok(()),
+    }
+}
+
+/// `current_setting`, whose argument decides what it is.
+fn settings(name: &Name, list: &FunctionArgumentList) -> Outcome {
+    if !matches!(name.schema.as_deref(), None | Some("pg_catalog")) || &*name.name != "current_setting" {
+        return Ok(());
+    }
+    let setting = match list.args.first() {
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) => {
+            value.value.clone().into_string()
+        }
+        _ => None,
+    };
+    match setting.map(|setting| builtin::setting(&setting.to_ascii_lowercase())) {
+        Some(builtin::Effect::NodeLocal) => Err(Reason::NodeLocal),
         _ => Ok(()),
     }
 }

@@ -30,7 +30,8 @@ async fn a_fatal_message_stored_while_idle_is_never_delivered() {
     let server = FakeServer::start().await;
     let pool = idle(server.config(3), 3).await;
     for process_id in 1..=3 {
-        let message = error(Severity::Fatal, b"57P01", "terminating connection due to administrator command");
+        let message =
+            error(Severity::Fatal, *b"57P01", "terminating connection due to administrator command");
         server.act(process_id, Action::Send(message)).await;
         server.act(process_id, Action::HangUp).await;
     }
@@ -119,7 +120,7 @@ async fn dropping_a_lease_discards_its_connection_and_serves_the_next() {
 async fn connections_nobody_needs_are_closed_the_oldest_first() {
     let server = FakeServer::start().await;
     let config =
-        Config { idle_timeout: Duration::from_secs(60), lifetime: Duration::ZERO, ..server.config(2) };
+        Config { idle_timeout: Duration::from_mins(1), lifetime: Duration::ZERO, ..server.config(2) };
     let pool = idle(config, 2).await;
     pause();
     advance(Duration::from_secs(40)).await;
@@ -148,7 +149,7 @@ async fn lifetimes_end_within_their_last_tenth_and_not_together() {
     settle().await;
     let left = pool.status().idle;
     assert!((1..20).contains(&left), "{left} left in the middle of the last tenth");
-    advance(Duration::from_secs(60)).await;
+    advance(Duration::from_mins(1)).await;
     server.until("all closed", |log| log.terminated == 20).await;
     assert_eq!(closed(&pool, CloseReason::Lifetime), 20);
 }
@@ -220,6 +221,7 @@ async fn connections_of_another_identity_are_not_lent_again() {
 
 #[tokio::test]
 async fn a_connection_opened_under_the_old_configuration_comes_too_late() {
+    let _frozen = freeze();
     let server = FakeServer::start().await;
     server.script([Greeting::Slow(Duration::from_millis(50))]);
     let pool = Pool::new(server.config(1));
@@ -227,9 +229,11 @@ async fn a_connection_opened_under_the_old_configuration_comes_too_late() {
     assert!(poll_once(waiting.as_mut()).is_pending());
     server.until("connecting", |log| log.accepted == 1).await;
     pool.reconfigure(Config { user: "other".into(), ..server.config(1) });
+    advance(Duration::from_millis(51)).await;
     let lease = waiting.await.unwrap();
     assert_eq!(lease.process_id(), 2);
-    assert_eq!((server.log().most_open, closed(&pool, CloseReason::Reconfigured)), (1, 1));
+    let most_open = server.log().most_open;
+    assert_eq!((most_open, closed(&pool, CloseReason::Reconfigured)), (1, 1));
 }
 
 #[tokio::test]

@@ -1,0 +1,244 @@
+//! COPY from and to the client.
+
+use super::rig::Rig;
+
+/// S-CP-01
+#[test]
+fn copy_in_by_a_query() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> Q COPY t FROM STDIN
+         = Q COPY t FROM STDIN
+         < G
+         : G
+         > d 1 | d 2
+         = d 1 | d 2
+         > d 3 | c
+         = d 3 | c
+         < C COPY 3 | Z I
+         : C COPY 3 | Z I
+         free",
+    );
+}
+
+#[test]
+fn copy_in_without_waiting_for_the_server() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> Q COPY t FROM STDIN | d 1 | c | Q SELECT 1
+         = Q COPY t FROM STDIN | d 1 | c
+         < G | C COPY 1 | Z I
+         = Q SELECT 1
+         : G | C COPY 1 | Z I
+         < T | D 1 | C SELECT 1 | Z I
+         : T | D 1 | C SELECT 1 | Z I
+         free",
+    );
+}
+
+/// S-CP-03
+#[test]
+fn sync_before_the_data() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | S
+         = P : COPY t FROM STDIN | B : | E | S
+         < 1 | 2 | G
+         : 1 | 2 | G
+         > d 1 | c | S
+         = d 1 | c | S
+         < C COPY 1 | Z I
+         : C COPY 1 | Z I
+         free",
+    );
+}
+
+#[test]
+fn sync_before_the_data_and_none_waited_for() {
+    let mut rig = Rig::new();
+    rig.play("> P : COPY t FROM STDIN | B : | E | S | d 1 | c | S | Q SELECT 1");
+}
+
+#[test]
+fn several_syncs_before_and_in_the_data() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | S
+         = P : COPY t FROM STDIN | B : | E | S
+         < 1 | 2 | G
+         : 1 | 2 | G
+         > S | H | d 1 | S
+         = S | H | d 1 | S
+         > c
+         = c
+         > S
+         = S
+         < C COPY 1 | Z I
+         : C COPY 1 | Z I
+         free",
+    );
+}
+
+#[test]
+fn copy_in_after_a_flush() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | H
+         = P : COPY t FROM STDIN | B : | E | H
+         < 1 | 2 | G
+         : 1 | 2 | G
+         > d 1 | d 2 | c | S
+         = d 1 | d 2 | c | S
+         < C COPY 2 | Z I
+         : C COPY 2 | Z I
+         free",
+    );
+}
+
+/// S-CP-02
+#[test]
+fn copy_that_fails_while_the_client_still_sends() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> Q COPY t FROM STDIN
+         = Q COPY t FROM STDIN
+         < G
+         : G
+         > d 1 | d 1
+         = d 1 | d 1
+         < E 23505 duplicate key | Z I
+         : E 23505 duplicate key | Z I
+         free
+         > d 1 | d 1 | c | Q SELECT 1
+         = Q SELECT 1
+         < T | D 1 | C SELECT 1 | Z I
+         : T | D 1 | C SELECT 1 | Z I",
+    );
+}
+
+#[test]
+fn copy_that_fails_in_the_extended_protocol() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | S
+         = P : COPY t FROM STDIN | B : | E | S
+         < 1 | 2 | G
+         : 1 | 2 | G
+         > d 1 | d 1
+         = d 1 | d 1
+         < E 23505 duplicate key
+         : E 23505 duplicate key
+         > d 1 | c | S
+         = d 1 | c | S
+         < Z I
+         : Z I
+         free",
+    );
+}
+
+/// The Sync reached the server after its error: it answers it, and the later one as well.
+#[test]
+fn copy_that_fails_before_the_first_sync_is_read() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | S
+         = P : COPY t FROM STDIN | B : | E | S
+         < 1 | 2 | G | E 57014 canceled | Z I
+         : 1 | 2 | G | E 57014 canceled | Z I
+         free
+         > d 1 | c | S
+         = S
+         < Z I
+         : Z I
+         free",
+    );
+}
+
+#[test]
+fn copy_that_is_refused() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY nothing FROM STDIN | B : | E | S
+         = P : COPY nothing FROM STDIN | B : | E | S
+         < 1 | 2 | E 42P01 no | Z I
+         : 1 | 2 | E 42P01 no | Z I
+         free
+         > d 1 | c | S
+         = S
+         < Z I
+         : Z I",
+    );
+}
+
+/// S-CP-05
+#[test]
+fn copy_fail() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> Q COPY t FROM STDIN
+         = Q COPY t FROM STDIN
+         < G
+         : G
+         > d 1 | f gave up
+         = d 1 | f gave up
+         < E 57014 COPY from stdin failed: gave up | Z I
+         : E 57014 COPY from stdin failed: gave up | Z I
+         free
+         > P : COPY t FROM STDIN | B : | E | S
+         = P : COPY t FROM STDIN | B : | E | S
+         < 1 | 2 | G
+         : 1 | 2 | G
+         > f gave up | S
+         = f gave up | S
+         < E 57014 COPY from stdin failed: gave up | Z I
+         : E 57014 COPY from stdin failed: gave up | Z I
+         free",
+    );
+}
+
+#[test]
+fn copy_out() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> Q COPY t TO STDOUT
+         = Q COPY t TO STDOUT
+         < H | d 1 | d 2
+         : H | d 1 | d 2
+         < c | C COPY 2 | Z I
+         : c | C COPY 2 | Z I
+         free
+         > P : COPY t TO STDOUT | B : | E | S
+         = P : COPY t TO STDOUT | B : | E | S
+         < 1 | 2 | H | d 1 | c | C COPY 1 | Z I
+         : 1 | 2 | H | d 1 | c | C COPY 1 | Z I
+         free",
+    );
+}
+
+#[test]
+fn two_copies_in_one_query() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> Q COPY t FROM STDIN; COPY u FROM STDIN
+         = Q COPY t FROM STDIN; COPY u FROM STDIN
+         < G
+         : G
+         > d 1 | c
+         = d 1 | c
+         < C COPY 1 | G
+         : C COPY 1 | G
+         > d 2 | c
+         = d 2 | c
+         < C COPY 1 | Z I
+         : C COPY 1 | Z I",
+    );
+}
+
+#[test]
+fn stray_copy_data_is_thrown_away() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> d 1 | c | f why | Q SELECT 1
+         = Q SELECT 1",
+    );
+}
