@@ -107,7 +107,7 @@ impl Process {
                 return status.code().unwrap();
             }
             assert!(std::time::SystemTime::now() < deadline, "the process does not end");
-            pause();
+            pause(Duration::from_millis(10));
         }
     }
 
@@ -139,8 +139,8 @@ impl Drop for Process {
 }
 
 #[expect(clippy::disallowed_methods, reason = "there is no runtime here to stall")]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(10));
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 #[test]
@@ -184,7 +184,10 @@ fn readiness_goes_before_the_listener() {
     assert_eq!(process.get("/readyz"), (503, "draining: the process is shutting down\n".to_owned()));
     assert_eq!(process.get("/livez").0, 200);
     assert!(TcpStream::connect(process.clients).is_ok(), "clients are still accepted");
-    // A second signal is the end.
+    // The same signal again at once is the same wish; a second one later is the end.
+    process.signal("-INT");
+    pause(Duration::from_millis(400));
+    assert_eq!(process.get("/livez").0, 200);
     process.signal("-TERM");
     assert_eq!(process.wait(), 124);
 }
@@ -260,7 +263,7 @@ fn transactions_end_before_the_process_or_are_cut() {
         let mut psql = process.psql("postgres", &sql);
         let child = psql.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         while !process.get("/metrics").1.contains("state=\"active\"} 1\n") {
-            pause();
+            pause(Duration::from_millis(10));
         }
         child
     };

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, info};
 
 use crate::state::State;
 use load::{LoadError, Loaded};
@@ -217,7 +217,8 @@ impl Keeper {
         self.failures = if error.is_some() { self.failures.saturating_add(1) } else { 0 };
         let complaint = error.map(|error| error.to_string());
         if let Some(why) = complaint.as_ref().filter(|_| complaint != self.complaint) {
-            warn!(%database, why, "catalogue not loaded: what it defines counts as unknown");
+            // The primary serves meanwhile. The database may be gone, or be one that this role may not see.
+            info!(%database, why, "catalogue not loaded: what it defines counts as unknown");
         }
         self.complaint = complaint;
     }

@@ -157,7 +157,8 @@ impl State {
                 continue;
             }
             changed = true;
-            log_node(&cluster, node, why.as_deref().unwrap_or_default());
+            let first = before.is_none_or(|before| before.state == NodeState::Unknown);
+            log_node(&cluster, node, why.as_deref().unwrap_or_default(), first);
         }
         let (before, now) = (name_of(former, former.primary), name_of(view, view.primary));
         if before == now {
@@ -173,11 +174,13 @@ impl State {
     }
 }
 
-fn log_node(cluster: &str, view: &NodeView, why: &str) {
+fn log_node(cluster: &str, view: &NodeView, why: &str, first: bool) {
     let (node, role, state) = (&view.name, view.role.as_str(), view.state.as_str());
     match view.state {
         NodeState::Unknown => {}
         NodeState::Serving => info!(%cluster, %node, role, state, "the node serves"),
+        // At first a replica has had no chance yet to show a position of the primary's.
+        NodeState::Lagging if first => info!(%cluster, %node, role, state, why, "the node does not serve yet"),
         NodeState::Lagging | NodeState::Down | NodeState::Refused => {
             warn!(%cluster, %node, role, state, why, "the node does not serve");
         }

@@ -184,6 +184,10 @@ impl Client {
 
     /// Runs the gathered unit, again elsewhere if need be, and takes in what it has changed.
     async fn run_unit(&mut self) -> Result<(), End> {
+        for database in self.session.take_unused_databases() {
+            self.shared.pools.leave_database(&database);
+            self.shared.logins.clear();
+        }
         let mut excluded = Vec::new();
         loop {
             if self.held.is_none() {

@@ -171,6 +171,15 @@ impl Pools {
         });
     }
 
+    /// Closes the connections to one database on every node: idle ones now, others when they come back.
+    pub(crate) fn leave_database(&self, database: &str) {
+        for known in self.all() {
+            if *known.key.database == *database {
+                known.pool.recycle(CloseReason::Recycled);
+            }
+        }
+    }
+
     /// The load of one node, whatever the database and user.
     pub(crate) fn load(&self, cluster: &Arc<str>, node: &Arc<str>) -> Arc<NodeLoad> {
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,6 +25,9 @@ use crate::config::{Config, ConfigError, LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::logging::{self, LevelHandle};
 
+/// A signal that comes again so soon is the same wish: `timeout(1)` signals its child and then the child's group.
+const REPEAT: Duration = Duration::from_millis(250);
+
 /// What the command line says about `causeway run`.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -213,7 +216,7 @@ async fn shut_down(live: &Live, orders: &mpsc::Sender<Order>, signals: &mut Sign
             }
             None => Exit::Panicked,
         },
-        () = signals.end() => {
+        () = signals.second() => {
             tracing::warn!(event = "stopped", "a second signal: every session is cut");
             live.proxy.cut_all();
             Exit::DrainCut
@@ -247,8 +250,15 @@ impl Signals {
         }
     }
 
-    /// The next signal that ends the process. Cancel-safe.
-    async fn end(&mut self) {
-        while self.next().await == Wish::Reload {}
+    /// The signal that ends a shutdown under way. Cancel-safe, but a repeat is then judged anew.
+    async fn second(&mut self) {
+        let first = Instant::now();
+        loop {
+            match self.next().await {
+                Wish::Quit => return,
+                Wish::ShutDown if first.elapsed() > REPEAT => return,
+                Wish::ShutDown | Wish::Reload => {}
+            }
+        }
     }
 }

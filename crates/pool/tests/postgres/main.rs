@@ -202,7 +202,7 @@ async fn a_verification_tells_which_server_it_is() {
     let pool = Pool::new(Config { verification: Some(verification), ..config });
     match pool.checkout(soon()).await {
         Err(CheckoutError::Connect(ConnectError::Verification(text))) => {
-            assert_eq!(&*text, "division by zero")
+            assert_eq!(&*text, "division by zero");
         }
         other => panic!("{other:?}"),
     }

@@ -16,6 +16,7 @@ use causeway_routing::{Class, Command, Kind, PinReason, Reason};
 
 use crate::config::PoolMode;
 
+use super::databases::must_be_unused;
 use super::statements::{Content, SERVER_NAME_PREFIX, Statement};
 use super::unit::{Item, Note, is_tracked};
 use super::{LARGE_FRAME, Lookups, Session};
@@ -255,6 +256,7 @@ impl Session {
                 return Ok(Some(Admitted::Local(at.frame.len())));
             }
             self.judge(&class, lookups);
+            self.look_for_databases(&class, sql);
             note = self.unit.commands(&class);
         } else {
             self.unit.demand.primary(Reason::TooComplex);
@@ -308,6 +310,7 @@ impl Session {
         let parse = frontend::parse(at.body).map_err(malformed)?;
         let class = lookups.classify(parse.sql, self.syntax);
         self.judge(&class, lookups);
+        self.look_for_databases(&class, parse.sql);
         let rewritten = self.deallocate_on_server(&class);
         let sql = rewritten.as_deref().unwrap_or(parse.sql);
         let known = self.statements.find(parse.name);
@@ -393,6 +396,12 @@ impl Session {
         self.refuse_server_name(describe.name)?;
         self.unknown_statement(Request::DescribeStatement, describe.name, at);
         Ok(())
+    }
+
+    fn look_for_databases(&mut self, class: &Class, sql: &[u8]) {
+        if matches!(*class.commands, [Command::Definition]) {
+            self.unit.unused_databases.extend(must_be_unused(sql));
+        }
     }
 
     /// Remembers what executing this portal will do. Portals live to the end of their transaction.

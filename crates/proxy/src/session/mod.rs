@@ -9,6 +9,7 @@
 
 mod admit;
 mod answer;
+mod databases;
 mod emit;
 mod finish;
 pub(crate) mod settings;
@@ -164,6 +165,11 @@ impl Session {
     /// Whether the running unit could run again on another server.
     pub(crate) fn may_retry(&self) -> bool {
         self.unit.retryable && !self.unit.committed
+    }
+
+    /// The databases that must have no connections for the gathered unit to succeed.
+    pub(crate) fn take_unused_databases(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.unit.unused_databases)
     }
 
     /// Whether the last message of the running unit has been admitted.

@@ -91,6 +91,8 @@ pub(crate) struct Unit {
     pub(crate) preparing: Vec<StatementId>,
     /// Commands that have succeeded and take effect at its end.
     pub(crate) succeeded: Vec<Arc<Class>>,
+    /// Databases that must have no connections for it to succeed.
+    pub(crate) unused_databases: Vec<String>,
     /// It leaves something behind on the server connection.
     pub(crate) pin: Option<PinReason>,
     /// Its last message, Query or Sync, has been admitted.

@@ -1,5 +1,6 @@
 //! COPY from and to the client.
 
+use super::notation;
 use super::rig::Rig;
 
 /// S-CP-01
@@ -56,7 +57,19 @@ fn sync_before_the_data() {
 #[test]
 fn sync_before_the_data_and_none_waited_for() {
     let mut rig = Rig::new();
-    rig.play("> P : COPY t FROM STDIN | B : | E | S | d 1 | c | S | Q SELECT 1");
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | S | d 1 | c | S | Q SELECT 1
+         = P : COPY t FROM STDIN | B : | E | S | d 1 | c
+         < 1 | 2 | G
+         : 1 | 2 | G
+         = S
+         < C COPY 1 | Z I
+         : C COPY 1 | Z I
+         = Q SELECT 1
+         < T | D 1 | C SELECT 1 | Z I
+         : T | D 1 | C SELECT 1 | Z I
+         free",
+    );
 }
 
 #[test]
@@ -152,6 +165,21 @@ fn copy_that_fails_before_the_first_sync_is_read() {
          : Z I
          free",
     );
+}
+
+/// A message of which the server has the beginning is completed, although its COPY has failed.
+#[test]
+fn copy_that_fails_in_the_middle_of_a_message() {
+    let mut rig = Rig::new();
+    rig.play("> Q COPY t FROM STDIN\n= Q COPY t FROM STDIN\n< G\n: G");
+    let data = notation::from_client(&format!("d {}", "x".repeat(300)));
+    rig.client(&data[..100]);
+    rig.server(&notation::from_server("E 23505 duplicate key | Z I"));
+    assert!(rig.is_running());
+    rig.client(&data[100..]);
+    assert!(!rig.is_running());
+    assert!(std::mem::take(&mut rig.peer().to_server) == data);
+    rig.play(": E 23505 duplicate key | Z I\nfree\n> d 1 | c | Q SELECT 1\n= Q SELECT 1");
 }
 
 #[test]

@@ -187,8 +187,17 @@ fn a_statement_too_many_is_closed_on_the_server() {
 /// The server did not get to close it: parsing it again would be an error.
 #[test]
 fn a_skipped_eviction_is_no_eviction() {
+    for pinned in [false, true] {
+        skip_an_eviction(pinned);
+    }
+}
+
+fn skip_an_eviction(pinned: bool) {
     let mut rig = Rig::new();
     rig.servers = vec![Server::new(2, false)];
+    if pinned {
+        rig.play("> Q LISTEN a\n= Q LISTEN a\n< C LISTEN | Z I\n: C LISTEN | Z I\nheld");
+    }
     rig.play(
         "> P a: SELECT 1/0 | P b: SELECT 2 | S
          = P #0: SELECT 1/0 | P #1: SELECT 2 | S
@@ -197,12 +206,12 @@ fn a_skipped_eviction_is_no_eviction() {
          > B :a | E | P c: SELECT 3 | S
          = B :#0 | E | C S #1 | P #2: SELECT 3 | S
          < 2 | E 22012 division by zero | Z I
-         : 2 | E 22012 division by zero | Z I
-         > B :b | S
-         = B :#1 | S
-         < 2 | Z I
-         : 2 | Z I",
+         : 2 | E 22012 division by zero | Z I",
     );
+    let known = rig.discarded.is_empty();
+    rig.client(&super::notation::from_client("B :b | S"));
+    let expected = if known { "B :#1 | S" } else { "P #1: SELECT 2 | B :#1 | S" };
+    assert_eq!(super::notation::to_server(&rig.peer().to_server), expected, "pinned: {pinned}");
 }
 
 /// The statement exists no more on the server, although its transaction has failed.

@@ -215,7 +215,7 @@ fn a_standby_that_is_lost() {
 fn the_bytes_of_both_attempts_are_the_same() {
     let mut rig = Rig::new();
     rig.next = 2;
-    let unit = notation::from_client("P : SELECT $1 | B : | D P | E /7 | H | P s: SELECT 2 | B p:s | E p | C P p | S");
+    let unit = notation::from_client("P : SELECT $1 | B : | D P | E /7 | P s: SELECT 2 | B p:s | E p | C P p | S");
     for part in unit.chunks(3) {
         rig.client(part);
     }

@@ -36,6 +36,8 @@ pub(super) struct Peer {
     /// The server connection it has.
     pub(super) held: Option<usize>,
     running: bool,
+    /// The unit has been answered, but a message of which the server has the beginning is still to be completed.
+    unit_over: bool,
     /// How the last unit ended.
     pub(super) ended: Option<Ended>,
     /// Why the session is over.
@@ -67,6 +69,8 @@ pub(super) struct Rig {
     pub(super) refuse_next: bool,
     /// Attempts given up; the value of `reusable` of each.
     pub(super) retries: Vec<bool>,
+    /// Server connections that were of no further use, and were replaced.
+    pub(super) discarded: Vec<usize>,
 }
 
 // === impl Peer ===
@@ -81,6 +85,7 @@ impl Peer {
             to_server: Vec::new(),
             held: None,
             running: false,
+            unit_over: false,
             ended: None,
             over: None,
         }
@@ -120,6 +125,7 @@ impl Rig {
             next: 0,
             refuse_next: false,
             retries: Vec::new(),
+            discarded: Vec::new(),
         }
     }
 
@@ -235,6 +241,13 @@ impl Rig {
         let peer = &mut self.peers[self.acting];
         let passed = peer.session.pass_rest(&peer.inbound, &mut peer.to_server);
         peer.inbound.drain(..passed);
+        if peer.unit_over {
+            if !peer.session.is_passing() {
+                let held = peer.held.expect("a server connection at hand");
+                self.finish(held);
+            }
+            return passed > 0;
+        }
         if peer.session.unit_closed() {
             if peer.session.may_retry() {
                 return passed > 0;
@@ -286,8 +299,10 @@ impl Rig {
         peer.to_client.extend_from_slice(&server.inbound[scan.direct]);
         server.inbound.drain(..scan.consumed);
         self.release();
+        let peer_is_passing = self.peer().session.is_passing();
         match scan.outcome {
             Outcome::More => {}
+            Outcome::Done if peer_is_passing => self.peer().unit_over = true,
             Outcome::Done => self.finish(at),
             Outcome::Retry { reusable, .. } => {
                 self.retries.push(reusable);
@@ -302,8 +317,13 @@ impl Rig {
         let peer = &mut self.peers[self.acting];
         let ended = peer.session.finish(&mut self.servers[at].books);
         peer.show_answer();
-        peer.running = false;
-        if ended.checkin {
+        (peer.running, peer.unit_over) = (false, false);
+        if ended.unclean {
+            let limit = self.servers[at].books.statements.limit();
+            self.servers[at] = Server::new(limit, self.servers[at].standby);
+            self.discarded.push(at);
+        }
+        if ended.unclean || ended.release {
             peer.held = None;
         }
         peer.ended = Some(ended);

@@ -236,7 +236,7 @@ fn a_refused_unit_changes_no_name() {
          > C S s | P s: SELECT 2 | P : SELECT 8 | S
          : E 53300 refused | Z I
          > B :s | B : | S
-         = B :#0 | P : SELECT 7 | B : | S",
+         = B :#0 | B : | S",
     );
 }
 
