@@ -5,10 +5,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run build test check drivers
+.PHONY: help run build test check conformance bench fuzz drivers
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 run: prerequisites ## builds, starts a primary with two replicas under .run and Causeway before them; Ctrl-C ends all
 	@cargo build --release -p causeway
@@ -24,6 +24,18 @@ test: prerequisites ## all tests, on real PostgreSQL servers; at most 15 minutes
 check: prerequisites ## formatting and lints
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets -- -D warnings
+
+conformance: prerequisites ## client drivers and PostgreSQL's own tools alone, all that `make drivers` has brought
+	@cargo test -p causeway-tests --test drivers --test tools
+
+bench: prerequisites ## micro benchmarks, by time
+	@cargo bench -p causeway-benches
+
+fuzz: prerequisites ## every fuzz target for FUZZ_SECONDS (60) each; needs cargo-fuzz and a nightly toolchain
+	@command -v cargo-fuzz >/dev/null || { echo "Missing. Please run: cargo install cargo-fuzz" >&2; exit 1; }
+	@for target in fuzz/fuzz_targets/*.rs; do \
+	    cargo +nightly fuzz run "$$(basename "$$target" .rs)" -- -max_total_time=$${FUZZ_SECONDS:-60} -rss_limit_mb=4096; \
+	done
 
 drivers: ## brings the client drivers that `make test` tries (into target/drivers; Debian's packages as root only)
 	@tests/drivers/install

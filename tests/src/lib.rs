@@ -60,11 +60,16 @@ pub async fn start(sandbox: &Sandbox, settings: &str) -> Causeway {
 
 /// As [`start`], once `nodes` nodes serve.
 pub async fn start_with(sandbox: &Sandbox, settings: &str, nodes: usize) -> Causeway {
+    start_yaml(sandbox, &(causeway_testkit::yaml_for(sandbox) + settings), nodes).await
+}
+
+/// As [`start_with`], with the whole YAML.
+pub async fn start_yaml(sandbox: &Sandbox, yaml: &str, nodes: usize) -> Causeway {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let state = sandbox.directory().join(format!("state-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir(&state).expect("a folder for the state");
     let state = format!("state_dir: \"{}\"\n", state.display());
-    let causeway = Causeway::start(&(causeway_testkit::yaml_for(sandbox) + settings + &state)).await;
+    let causeway = Causeway::start(&(yaml.to_owned() + &state)).await;
     causeway.allow_log("are let in without a password");
     // A replica is known to be fresh only after it has replayed a position that the primary has shown.
     causeway.allow_log("it has shown no known position of the primary yet");

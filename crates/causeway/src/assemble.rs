@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
@@ -78,6 +77,7 @@ pub fn snapshot(
             .map(|node| NodeEndpoint { name: node.name.as_str().into(), address: node.address.clone() })
             .collect(),
         control,
+        primary_wait: cluster.primary_wait,
     });
     let mut databases: HashMap<Box<str>, DatabaseConfig> = config
         .databases
@@ -115,12 +115,6 @@ fn defaults(config: &Config) -> Defaults {
             user_timeout: pool.keepalive.user_timeout,
         },
         level: config.level,
-        primary_wait: config
-            .clusters
-            .iter()
-            .map(|cluster| cluster.primary_wait)
-            .max()
-            .unwrap_or(Duration::ZERO),
         login_timeout: config.timeouts.login_timeout,
         login_cache: config.timeouts.login_cache,
         max_clients: size(config.max_clients),

@@ -1,7 +1,7 @@
 //! `causeway dev`: a throw-away primary with streaming replicas, and Causeway before them.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use causeway_sandbox::{Node, Sandbox, SandboxConfig};
 
@@ -67,12 +67,17 @@ fn unavailable(error: &dyn std::fmt::Display) -> Exit {
 }
 
 fn write_config(sandbox: &Sandbox, wishes: &Wishes) -> io::Result<PathBuf> {
+    // A kept directory may hold servers made anew, whose lineage is another one.
+    match std::fs::remove_file(sandbox.directory().join("main.epoch")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let file = sandbox.directory().join("causeway.yaml");
-    std::fs::write(&file, yaml(sandbox, wishes, sandbox.directory()))?;
+    std::fs::write(&file, yaml(sandbox, wishes))?;
     Ok(file)
 }
 
-fn yaml(sandbox: &Sandbox, wishes: &Wishes, state_dir: &Path) -> String {
+fn yaml(sandbox: &Sandbox, wishes: &Wishes) -> String {
     let Wishes { port, http_port, .. } = wishes;
     let user = sandbox.superuser();
     let node =
@@ -82,12 +87,11 @@ fn yaml(sandbox: &Sandbox, wishes: &Wishes, state_dir: &Path) -> String {
         "# Written by `causeway dev`, anew at each start.\n\
          listen: [\"127.0.0.1:{port}\"]\n\
          http: \"127.0.0.1:{http_port}\"\n\
-         state_dir: \"{}\"\n\
+         state_dir: .\n\
          clusters:\n  main:\n    nodes:\n{nodes}    monitor: {{ user: {user} }}\n\
          auth: {{ rules: [{{ address: \"127.0.0.0/8\", method: trust }}] }}\n\
          databases: {{ \"*\": {{ cluster: main }} }}\n\
-         admin: {{ users: [{user}] }}\n",
-        state_dir.display()
+         admin: {{ users: [{user}] }}\n"
     )
 }
 

@@ -180,7 +180,9 @@ fn log_node(cluster: &str, view: &NodeView, why: &str, first: bool) {
         NodeState::Unknown => {}
         NodeState::Serving => info!(%cluster, %node, role, state, "the node serves"),
         // At first a replica has had no chance yet to show a position of the primary's.
-        NodeState::Lagging if first => info!(%cluster, %node, role, state, why, "the node does not serve yet"),
+        NodeState::Lagging if first => {
+            info!(%cluster, %node, role, state, why, "the node does not serve yet")
+        }
         NodeState::Lagging | NodeState::Down | NodeState::Refused => {
             warn!(%cluster, %node, role, state, why, "the node does not serve");
         }

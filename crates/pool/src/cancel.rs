@@ -84,9 +84,8 @@ async fn send(mut stream: ServerStream, process_id: i32, secret_key: &[u8]) -> i
 
 impl CancelHandle {
     pub(crate) fn new(shared: &Arc<Shared>, conn: &ServerConn) -> Self {
-        let slot = conn.place().slot;
-        let lease = shared.lock().slots().slot(slot).and_then(|slot| slot.lease).unwrap_or(0);
-        Self { shared: Arc::downgrade(shared), card: Arc::clone(conn.card()), slot, lease }
+        let (card, slot) = (Arc::clone(conn.card()), conn.place().slot);
+        Self { shared: Arc::downgrade(shared), card, slot, lease: conn.lease() }
     }
 
     /// Cancels what runs under the lease, if that still lasts. Meanwhile a checkin holds the connection back, so that

@@ -40,6 +40,7 @@ pub struct ServerConn {
     parameters: Parameters,
     facts: Box<[Option<Box<str>>]>,
     place: Place,
+    lease: u64,
 }
 
 /// What never changes about a connection; known to the pool while it is lent.
@@ -83,7 +84,7 @@ impl ServerConn {
     pub(crate) fn new(opened: Opened, max_statements: usize, place: Place) -> Self {
         let Opened { stream, inbound, card, parameters, facts } = opened;
         let books = Books::new(max_statements);
-        Self { stream, inbound, books, card: Arc::new(card), parameters, facts, place }
+        Self { stream, inbound, books, card: Arc::new(card), parameters, facts, place, lease: 0 }
     }
 
     /// The process behind the connection, as it calls itself; zero if it did not say.
@@ -136,6 +137,15 @@ impl ServerConn {
 
     pub(crate) fn place(&self) -> Place {
         self.place
+    }
+
+    /// The number of the lease it is out on.
+    pub(crate) fn lease(&self) -> u64 {
+        self.lease
+    }
+
+    pub(crate) fn set_lease(&mut self, lease: u64) {
+        self.lease = lease;
     }
 
     pub(crate) fn card(&self) -> &Arc<Card> {

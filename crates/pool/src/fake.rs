@@ -28,6 +28,8 @@ pub(crate) enum Greeting {
     Refuse(&'static [u8; 5]),
     /// A closed socket.
     HangUp,
+    /// A closed socket after some time.
+    HangUpLater(Duration),
 }
 
 /// Something to do to a session.
@@ -145,6 +147,10 @@ impl FakeServer {
     async fn greet(&self, socket: &mut TcpStream, greeting: Greeting, process_id: i32) -> bool {
         match greeting {
             Greeting::HangUp => return false,
+            Greeting::HangUpLater(duration) => {
+                sleep(duration).await;
+                return false;
+            }
             Greeting::Refuse(code) => {
                 socket.write_all(&error(Severity::Fatal, *code, "refused")).await.unwrap();
                 return false;

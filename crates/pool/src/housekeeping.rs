@@ -32,7 +32,10 @@ fn look(shared: &Weak<Shared>) -> Option<Instant> {
             Err(reason) => shared.retire(conn, reason),
         }
     }
-    shared.pump();
+    let mut plan = shared.lock().plan(now);
+    // This task itself is what keeps house: ringing its own bell, it would never sleep.
+    plan.keep = false;
+    shared.carry_out(plan);
     let mut state = shared.lock();
     let next = state.next_look(now, now + INTERVAL);
     state.kept = next.is_some();

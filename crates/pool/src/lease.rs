@@ -64,7 +64,7 @@ impl Lease {
         }
     }
 
-    /// The means for others to cancel what runs on the connection, as long as this lease lasts.
+    /// The means for others to cancel what runs on the connection, as long as this lease lasts. Takes no lock.
     pub fn cancel_handle(&self) -> CancelHandle {
         CancelHandle::new(&self.shared, self)
     }

@@ -56,7 +56,9 @@ pub(crate) async fn log_in(
         Some(verification) => verify(verification, &mut line, &mut parameters).await?,
         None => Row::default(),
     };
-    let Line { stream, inbound } = line;
+    let Line { stream, mut inbound } = line;
+    // An idle connection needs no storage; if something has come already, it stays.
+    drop(inbound.take_storage());
     let (process_id, secret_key) = key.map(|key| (key.process_id, key.secret)).unwrap_or_default();
     let card = Card::new(peer, process_id, secret_key, opened_at);
     Ok(Opened { stream, inbound, card, parameters, facts })

@@ -1,5 +1,6 @@
 //! The asynchronous half of a pool: what is done once the mutex is released.
 
+use std::error::Error;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -106,7 +107,7 @@ impl Shared {
         self.carry_out(plan);
     }
 
-    fn carry_out(self: &Arc<Self>, plan: Plan) {
+    pub(crate) fn carry_out(self: &Arc<Self>, plan: Plan) {
         for (waiter, error) in plan.refused {
             // Nobody there is as well: a waiter that has left needs no answer.
             waiter.refuse(error);
@@ -143,7 +144,8 @@ impl Shared {
     }
 
     fn connect_failed(self: &Arc<Self>, error: &ConnectError, generation: u64, began: Instant) {
-        tracing::debug!(?error, "could not open a server connection");
+        let sqlstate = error.sqlstate().map(String::from_utf8_lossy);
+        tracing::debug!(error = error as &dyn Error, ?sqlstate, "could not open a server connection");
         let mut told = self.lock().connect_failed(error, generation, began, Instant::now());
         while let Some(waiter) = told.take() {
             if !waiter.refuse(CheckoutError::Connect(error.clone())) {

@@ -1,4 +1,5 @@
-//! The books of a pool: who waits, what is idle, what may be opened. Synchronous, without input or output.
+//! The books of a pool: who waits, what is idle, what may be opened. Synchronous; of input and output it knows only
+//! whether the runtime's driver has noticed something.
 
 #![allow(clippy::vec_box, reason = "a connection is some hundred bytes long and moves with every lease")]
 
@@ -110,16 +111,18 @@ impl State {
         if !self.waiters.is_empty() {
             return None;
         }
-        let conn = self.idle.pop()?;
-        self.lend(&conn);
+        let mut conn = self.idle.pop()?;
+        self.lend(&mut conn);
         Some(conn)
     }
 
-    fn lend(&mut self, conn: &ServerConn) {
+    /// Starts a new lease of a connection.
+    fn lend(&mut self, conn: &mut ServerConn) {
         self.leases += 1;
         if let Some(slot) = self.slots.slot(conn.place().slot) {
             slot.lease = Some(self.leases);
         }
+        conn.set_lease(self.leases);
     }
 
     /// A checkout that found nothing idle: queues it.
@@ -165,7 +168,7 @@ impl State {
         self.totals.connecting += now.saturating_duration_since(opened.card.opened_at);
         let jitter = u16::try_from(self.random.below(1 << 16)).unwrap_or(0);
         let place = Place { slot: self.slots.next(), generation, jitter };
-        let conn = Box::new(ServerConn::new(opened, self.config.max_statements, place));
+        let mut conn = Box::new(ServerConn::new(opened, self.config.max_statements, place));
         self.slots.occupy(Slot {
             card: Arc::clone(conn.card()),
             lease: None,
@@ -174,7 +177,7 @@ impl State {
             doubtful: false,
             parked: None,
         });
-        self.lend(&conn);
+        self.lend(&mut conn);
         conn
     }
 
@@ -237,7 +240,7 @@ impl State {
             self.idle.push(conn);
             return Placement::Kept;
         };
-        self.lend(&conn);
+        self.lend(&mut conn);
         Placement::HandOff(waiter, conn)
     }
 
@@ -325,7 +328,7 @@ impl State {
             }
         }
         self.idle = idle;
-        for (conn, _) in &out {
+        for (conn, _) in &mut out {
             self.lend(conn);
         }
         out

@@ -89,8 +89,8 @@ pub struct Unexpected {
 enum CopyIn {
     #[default]
     None,
-    /// The client ended its data before the server was seen to ask for it.
-    EndedEarly,
+    /// The client ended its data before the server was seen to ask for it, and has sent so many Syncs since.
+    EndedEarly { syncs: usize },
     /// The server reads data.
     Open,
 }
@@ -124,6 +124,9 @@ impl Pipeline {
                 self.doubtful_syncs = self.doubtful_syncs.saturating_add(1);
             }
             Request::Sync => {
+                if let CopyIn::EndedEarly { syncs } = &mut self.copy_in {
+                    *syncs = syncs.saturating_add(1);
+                }
                 self.open = false;
                 self.discarding = false;
                 self.owed.push_back(owed);
@@ -143,7 +146,8 @@ impl Pipeline {
     pub fn copy_ended(&mut self) {
         self.copy_in = match self.copy_in {
             CopyIn::Open => CopyIn::None,
-            CopyIn::None | CopyIn::EndedEarly => CopyIn::EndedEarly,
+            CopyIn::None => CopyIn::EndedEarly { syncs: 0 },
+            ended @ CopyIn::EndedEarly { .. } => ended,
         };
     }
 
@@ -244,20 +248,30 @@ impl Pipeline {
         Unexpected { tag: char::from(tag), owed: self.owed.front().map(|owed| owed.request) }
     }
 
-    /// The server turns to copy-in mode: Syncs sent after the request that caused it will be ignored there, up to
-    /// the end of the client's data.
+    /// The server turns to copy-in mode: Syncs sent after the request that caused it are ignored there, up to the end
+    /// of the client's data.
     fn copy_begins(&mut self) {
-        if self.copy_in == CopyIn::EndedEarly {
-            self.copy_in = CopyIn::None;
+        let after_data = match self.copy_in {
+            CopyIn::EndedEarly { syncs } => syncs,
+            CopyIn::None | CopyIn::Open => 0,
+        };
+        self.copy_in = match self.copy_in {
+            CopyIn::EndedEarly { .. } => CopyIn::None,
+            CopyIn::None | CopyIn::Open => CopyIn::Open,
+        };
+        if self.owed.front().is_none_or(|owed| owed.request != Request::Execute) {
             return;
         }
-        self.copy_in = CopyIn::Open;
-        let extended = self.owed.front().is_some_and(|owed| owed.request == Request::Execute);
-        while extended && self.owed.back().is_some_and(|owed| owed.request == Request::Sync) {
-            self.owed.pop_back();
-            self.doubtful_syncs = self.doubtful_syncs.saturating_add(1);
-            self.open = true;
-        }
+        let syncs = self.owed.iter().filter(|owed| owed.request == Request::Sync).count();
+        let ignored = syncs.saturating_sub(after_data);
+        let mut left = ignored;
+        self.owed.retain(|owed| {
+            let take = owed.request == Request::Sync && left > 0;
+            left = left.saturating_sub(usize::from(take));
+            !take
+        });
+        self.doubtful_syncs = self.doubtful_syncs.saturating_add(u32::try_from(ignored).unwrap_or(u32::MAX));
+        self.open |= ignored > 0 && after_data == 0;
     }
 
     fn error(&mut self) -> Answer {

@@ -15,13 +15,13 @@ use tokio::time::Instant;
 use crate::Shared;
 use crate::config::PoolMode;
 use crate::home::Home;
-use crate::login;
 use crate::lease::{Denied, Held, Memory};
+use crate::login;
 use crate::metrics::DecisionTarget;
 use crate::registry::{ClientState, Registration};
 use crate::relay::{Event, Relayed};
 use crate::session::settings::SessionSettings;
-use crate::session::{Admitted, Lookups, Session};
+use crate::session::{Admitted, Connection, Lookups, Session, Told};
 use crate::socket::{self, ClientStream};
 
 /// How long a server may take to reset its session.
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     pub(crate) stream: ClientStream,
     pub(crate) inbound: Buffer,
     /// What the client is still to be sent.
-    pub(crate) to_client: Buffer,
+    pub(crate) outbound: Buffer,
     /// What the session machine has for the client, and may still take back.
     pub(crate) answer: Vec<u8>,
     /// What the server is still to be sent.
@@ -88,14 +88,14 @@ impl Client {
         (stream, inbound): (ClientStream, Buffer),
         home: Home,
         entry: Registration,
-        settings: SessionSettings,
+        (settings, told): (SessionSettings, Told),
     ) -> Self {
         Self {
-            session: Session::new(home.mode, settings),
+            session: Session::new(home.mode, settings, told),
             shared,
             stream,
             inbound,
-            to_client: Buffer::default(),
+            outbound: Buffer::default(),
             answer: Vec::new(),
             to_server: Vec::new(),
             home,
@@ -130,6 +130,7 @@ impl Client {
             classifier: &self.shared.classifier,
             registry: &self.shared.registry,
             catalogue: catalogue.as_deref(),
+            metrics: &self.shared.metrics.process,
         };
         let admitted = self.session.admit(self.inbound.filled(), &lookups, &mut self.answer);
         match admitted.map_err(End::Report)? {
@@ -188,6 +189,15 @@ impl Client {
             self.shared.pools.leave_database(&database);
             self.shared.logins.clear();
         }
+        if let Some(held) = &self.held
+            && held.role == Role::Replica
+            && self.session.pinning().is_some()
+        {
+            return Err(End::Report(wrong_node(&held.pool.key.node)));
+        }
+        if self.session.pinning() == Some(PinReason::Sequence) {
+            self.home.habits.called_currval();
+        }
         let mut excluded = Vec::new();
         loop {
             if self.held.is_none() {
@@ -229,7 +239,7 @@ impl Client {
     /// The unit has been answered.
     fn finish(&mut self) -> Result<(), End> {
         let Some(held) = &mut self.held else { return Ok(()) };
-        let ended = self.session.finish(&mut held.lease.books);
+        let mut ended = self.session.finish(&mut held.lease.books);
         let now = Instant::now();
         let metrics = held.pool.metrics(held.role);
         let latency = now - self.started;
@@ -241,6 +251,11 @@ impl Client {
         }
         if ended.wrote {
             self.memory.wrote(now);
+            if ended.connection == Connection::CheckIn && self.home.habits.calls_currval() {
+                self.session.pin_by(PinReason::Sequence);
+                ended.connection = Connection::Keep;
+                ended.pinned = Some(PinReason::Sequence);
+            }
         }
         if ended.defined {
             self.home.control.definition_seen(&self.home.database);
@@ -253,10 +268,10 @@ impl Client {
             self.entry.pin(self.pinned);
         }
         self.show_answer();
-        if ended.unclean {
-            self.discard(CloseReason::UnknownState);
-        } else if ended.release {
-            self.checkin();
+        match ended.connection {
+            Connection::Keep => {}
+            Connection::CheckIn => self.checkin(),
+            Connection::Discard => self.discard(CloseReason::UnknownState),
         }
         if self.home.mode == PoolMode::Statement && !ended.transaction {
             return Err(End::Report(ErrorReport::fatal(
@@ -289,7 +304,7 @@ impl Client {
     /// Makes what the session machine has for the client final.
     pub(crate) fn show_answer(&mut self) {
         if !self.answer.is_empty() {
-            self.to_client.extend(&self.answer);
+            self.outbound.extend(&self.answer);
             self.answer.clear();
         }
     }
@@ -338,6 +353,17 @@ impl Client {
             Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
         }
     }
+}
+
+/// A read-only transaction has begun on a replica, and now wants what only the primary can give: on the replica it would
+/// seem to work, and mean nothing.
+fn wrong_node(node: &str) -> ErrorReport {
+    ErrorReport::fatal(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        "the statement needs the primary, but its read-only transaction runs on a replica",
+    )
+    .with_detail(format!("The transaction began on node \"{node}\"."))
+    .with_hint("Begin the transaction without READ ONLY, or run this statement outside it.")
 }
 
 fn cancelled() -> ErrorReport {

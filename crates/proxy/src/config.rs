@@ -91,8 +91,6 @@ pub struct Defaults {
     pub keepalive: Keepalive,
     /// `consistency.default`.
     pub level: Level,
-    /// `primary_wait`: how long a statement for the primary waits while there is none.
-    pub primary_wait: Duration,
     /// `login_timeout`: from accept to ReadyForQuery.
     pub login_timeout: Duration,
     /// `login_cache`: how long an accepted login answers later ones of the same database, user and parameters.
@@ -121,6 +119,8 @@ pub struct ClusterConfig {
     pub nodes: Vec<NodeEndpoint>,
     /// Who knows their roles and positions.
     pub control: Arc<dyn ControlPlane>,
+    /// `primary_wait`: how long a statement for the primary waits while there is none.
+    pub primary_wait: Duration,
 }
 
 /// An entry of `databases`.
@@ -185,9 +185,7 @@ impl Network {
             a.checked_shr(ignored).unwrap_or(0) == b.checked_shr(ignored).unwrap_or(0)
         }
         match (self.address, address.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                same(u32::from(a).into(), u32::from(b).into(), self.prefix, 32)
-            }
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(u32::from(a).into(), u32::from(b).into(), self.prefix, 32),
             (IpAddr::V6(a), IpAddr::V6(b)) => same(a.into(), b.into(), self.prefix, 128),
             _ => false,
         }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_protocol::backend::{Column, TransactionStatus};
+use causeway_protocol::encode;
 use causeway_protocol::frame::{self, Frame};
-use causeway_protocol::frontend::{self, Target, tag};
 use causeway_protocol::frontend::MalformedMessage;
+use causeway_protocol::frontend::{self, Target, tag};
 use causeway_protocol::report::{ErrorReport, Severity};
 use causeway_protocol::sqlstate::SqlState;
 use causeway_protocol::startup::Startup;
-use causeway_protocol::encode;
 
 use crate::Shared;
 use crate::accept::Door;
@@ -255,7 +255,6 @@ fn text(bytes: &[u8]) -> Result<&str, ErrorReport> {
     })
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn malformed(error: MalformedMessage) -> ErrorReport {
     error.report()
 }

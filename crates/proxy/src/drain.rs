@@ -8,6 +8,9 @@ use tokio::time::Instant;
 use crate::Proxy;
 use crate::registry::Interrupt;
 
+/// How long clients that are cut off may take to be told so.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// How often a drain looks whether it is over.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -28,6 +31,10 @@ impl Proxy {
         }
         let left = self.shared.clients.len();
         self.cut_all();
+        let told = Instant::now() + LAST_WORDS;
+        while self.shared.clients.len() > 0 && Instant::now() < told {
+            tokio::time::sleep(PAUSE).await;
+        }
         left
     }
 

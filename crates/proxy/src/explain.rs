@@ -10,6 +10,7 @@ use causeway_routing::router::{Request, Requirement, Router, Target};
 use causeway_routing::{Kind, Reason};
 
 use crate::Proxy;
+use crate::config::PoolMode;
 use crate::home::Home;
 use crate::metrics::DecisionTarget;
 
@@ -56,6 +57,11 @@ impl Proxy {
             excluded: &[],
         };
         let decision = Router.route(&request, &view, home.loads(), 0);
+        if home.mode == PoolMode::Session {
+            let node = view.primary.and_then(|id| view.node(id)).map(|node| Arc::clone(&node.name));
+            let (target, reason) = (DecisionTarget::Primary, Reason::Pinned);
+            return Ok(Explanation { kind: verdict.kind, target, node, reason });
+        }
         let (target, id) = match decision.target {
             Target::Primary(id) => (DecisionTarget::Primary, id),
             Target::Replica(id) => (DecisionTarget::Replica, Some(id)),

@@ -1,6 +1,8 @@
 //! Where one session's statements may go: its part of the configuration, and its pools.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use causeway_routing::catalogue::Catalogue;
@@ -21,6 +23,9 @@ pub(crate) struct Home {
     pub(crate) level: Level,
     pub(crate) mode: PoolMode,
     pub(crate) checkout_timeout: Duration,
+    pub(crate) primary_wait: Duration,
+    /// What sessions of this user in this database have been seen to do.
+    pub(crate) habits: Arc<Habits>,
     pub(crate) metrics: Arc<DatabaseMetrics>,
     cluster: usize,
     policy: PoolPolicy,
@@ -28,6 +33,43 @@ pub(crate) struct Home {
     loads: Vec<Arc<NodeLoad>>,
     /// Filled anew for each decision.
     load_values: Vec<Load>,
+}
+
+/// What sessions of one user in one database have been seen to do.
+#[derive(Debug, Default)]
+pub(crate) struct Habits {
+    uses_currval: AtomicBool,
+}
+
+/// The habits of everybody.
+#[derive(Debug, Default)]
+pub(crate) struct HabitsOfAll {
+    known: Mutex<HashMap<DatabaseAndUser, Arc<Habits>>>,
+}
+
+type DatabaseAndUser = (Arc<str>, Arc<str>);
+
+// === impl Habits ===
+
+impl Habits {
+    /// currval or lastval was called: what it tells belongs to the connection that a sequence was last advanced on.
+    pub(crate) fn called_currval(&self) {
+        self.uses_currval.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a session that writes should keep its connection, since it may ask for a sequence's value later.
+    pub(crate) fn calls_currval(&self) -> bool {
+        self.uses_currval.load(Ordering::Relaxed)
+    }
+}
+
+// === impl HabitsOfAll ===
+
+impl HabitsOfAll {
+    fn of(&self, database: &Arc<str>, user: &Arc<str>) -> Arc<Habits> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry((Arc::clone(database), Arc::clone(user))).or_default())
+    }
 }
 
 // === impl Home ===
@@ -41,8 +83,10 @@ impl Home {
         let defaults = &snapshot.defaults;
         let overrides = &entry.overrides;
         let user_overrides = of_user.map(|user| &user.overrides);
-        let mode = user_overrides.and_then(|o| o.pool_mode).or(overrides.pool_mode).unwrap_or(defaults.pool_mode);
-        let size = user_overrides.and_then(|o| o.pool_size).or(overrides.pool_size).unwrap_or(defaults.pool_size);
+        let mode =
+            user_overrides.and_then(|o| o.pool_mode).or(overrides.pool_mode).unwrap_or(defaults.pool_mode);
+        let size =
+            user_overrides.and_then(|o| o.pool_size).or(overrides.pool_size).unwrap_or(defaults.pool_size);
         let level = user_overrides.and_then(|o| o.level).or(overrides.level).unwrap_or(defaults.level);
         let checkout_timeout = user_overrides
             .and_then(|o| o.checkout_timeout)
@@ -56,6 +100,8 @@ impl Home {
             level,
             mode,
             checkout_timeout,
+            primary_wait: cluster.primary_wait,
+            habits: shared.habits.of(database, user),
             metrics: shared.metrics.database(database),
             cluster: entry.cluster,
             policy: PoolPolicy { mode, size, password: of_user.and_then(|user| user.password.clone()) },

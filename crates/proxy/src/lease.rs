@@ -61,7 +61,9 @@ impl Memory {
         let Some(last_write) = self.last_write.filter(|_| level == Level::Session) else {
             return Requirement::None;
         };
-        if self.fence.is_none() {
+        // After a change of primary a fence of the old timeline is covered by nobody.
+        let timeline = home.control.view().fence.map(|fence| fence.timeline);
+        if self.fence.is_none_or(|fence| timeline.is_some_and(|timeline| timeline != fence.timeline)) {
             self.fence = home.control.fence_since(last_write);
         }
         match self.fence {
@@ -82,7 +84,7 @@ impl Client {
         }
         let now = Instant::now();
         let deadline = now + self.home.checkout_timeout;
-        let primary_deadline = now + self.home.snapshot.defaults.primary_wait;
+        let primary_deadline = now + self.home.primary_wait;
         loop {
             let decision = self.route(excluded);
             let (id, role) = match decision.target {
@@ -92,7 +94,7 @@ impl Client {
                     if self.wait_for_change(primary_deadline).await? {
                         continue;
                     }
-                    return Ok(Err(Denied::Report(no_primary(self.home.snapshot.defaults.primary_wait))));
+                    return Ok(Err(Denied::Report(no_primary(self.home.primary_wait))));
                 }
             };
             let Some(pool) = self.home.pool(&self.shared, id) else { continue };
@@ -115,8 +117,7 @@ impl Client {
                         return Ok(Err(denied));
                     }
                     if role == Role::Primary && !self.wait_for_change(primary_deadline).await? {
-                        let wait = self.home.snapshot.defaults.primary_wait;
-                        return Ok(Err(Denied::Report(no_primary(wait))));
+                        return Ok(Err(Denied::Report(no_primary(self.home.primary_wait))));
                     }
                 }
             }
@@ -131,11 +132,8 @@ impl Client {
             return Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
         }
         let level = self.home.level;
-        let requirement = if demand.replica {
-            self.memory.requirement(level, &self.home)
-        } else {
-            Requirement::None
-        };
+        let requirement =
+            if demand.replica { self.memory.requirement(level, &self.home) } else { Requirement::None };
         let request = Request {
             verdict: verdict(demand),
             level,
@@ -228,7 +226,8 @@ impl Client {
         // Not every failure shows as a change of state: look again now and then.
         let pause = deadline.min(Instant::now() + std::time::Duration::from_millis(100));
         self.entry.enter(ClientState::Waiting);
-        let waited = self.wait(tokio::time::timeout_at(pause, async move { changes.changed().await.is_ok() })).await;
+        let waited =
+            self.wait(tokio::time::timeout_at(pause, async move { changes.changed().await.is_ok() })).await;
         self.entry.enter(ClientState::Active);
         waited?.ok();
         Ok(Instant::now() < deadline)
@@ -335,9 +334,6 @@ fn queue_full(pool: &NodePool, waiters: usize) -> ErrorReport {
 }
 
 fn unreachable(pool: &NodePool, error: &ConnectError) -> ErrorReport {
-    ErrorReport::error(
-        SqlState::CANNOT_CONNECT,
-        format!("could not log in at node \"{}\"", pool.key.node),
-    )
-    .with_detail(error.to_string())
+    ErrorReport::error(SqlState::CANNOT_CONNECT, format!("could not log in at node \"{}\"", pool.key.node))
+        .with_detail(error.to_string())
 }

@@ -37,11 +37,12 @@ use causeway_routing::fingerprint::Key;
 pub use crate::config::Snapshot;
 pub use crate::control::ControlPlane;
 pub use crate::explain::Explanation;
+use crate::home::HabitsOfAll;
 pub use crate::listener::Listener;
-pub use crate::metrics::Metrics;
-pub use crate::registry::{ClientInfo, ClientState};
 use crate::login::LoginCache;
+pub use crate::metrics::Metrics;
 use crate::pools::Pools;
+pub use crate::registry::{ClientInfo, ClientState};
 use crate::registry::{Clients, Interrupt};
 use crate::session::statements::StatementRegistry;
 
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Pools,
     pub(crate) clients: Arc<Clients>,
     pub(crate) logins: LoginCache,
+    pub(crate) habits: HabitsOfAll,
     pub(crate) draining: AtomicBool,
     /// Makes up verifiers for users that do not exist.
     pub(crate) mock_secret: [u8; 32],
@@ -99,6 +101,7 @@ impl Proxy {
             pools: Pools::default(),
             clients: Arc::default(),
             logins: LoginCache::default(),
+            habits: HabitsOfAll::default(),
             draining: AtomicBool::new(false),
             mock_secret: rand::random(),
         };

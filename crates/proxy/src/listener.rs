@@ -51,7 +51,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+                let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_mins(1));
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 Ok((ClientStream::Tcp(stream), Some(address)))
             }

@@ -19,6 +19,7 @@ use crate::accept::{Door, Turned, closed_door};
 use crate::client::Client;
 use crate::home::Home;
 use crate::registry::{Introduction, Registration};
+use crate::session::Told;
 use crate::session::settings::{SessionSettings, transition};
 use crate::socket::{self, Socket};
 
@@ -44,17 +45,15 @@ struct LoginKey {
 #[derive(Debug)]
 struct Remembered {
     at: Instant,
-    parameters: Parameters,
+    parameters: Told,
 }
-
-type Parameters = Arc<[(Box<str>, Box<[u8]>)]>;
 
 /// A client that may begin.
 pub(crate) struct LoggedIn {
     home: Home,
     entry: Registration,
     settings: SessionSettings,
-    parameters: Parameters,
+    parameters: Told,
 }
 
 // === impl LoginCache ===
@@ -65,13 +64,13 @@ impl LoginCache {
         self.logins.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<Parameters> {
+    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<Told> {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         let remembered = logins.get(key).filter(|remembered| remembered.at.elapsed() < lifetime)?;
         Some(Arc::clone(&remembered.parameters))
     }
 
-    fn remember(&self, key: LoginKey, parameters: &Parameters) {
+    fn remember(&self, key: LoginKey, parameters: &Told) {
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         if logins.len() >= REMEMBERED {
             logins.clear();
@@ -81,7 +80,11 @@ impl LoginCache {
 }
 
 /// Lets an authenticated client begin: its database and settings are found good, and it is greeted.
-pub(crate) async fn login(shared: &Arc<Shared>, door: &mut Door, startup: Startup) -> Result<LoggedIn, Turned> {
+pub(crate) async fn login(
+    shared: &Arc<Shared>,
+    door: &mut Door,
+    startup: Startup,
+) -> Result<LoggedIn, Turned> {
     if let Some(report) = closed_door(shared) {
         return Err(Turned::Report(report));
     }
@@ -101,18 +104,17 @@ pub(crate) async fn login(shared: &Arc<Shared>, door: &mut Door, startup: Startu
                 .with_hint("databases in Causeway's configuration has neither this name nor \"*\"."),
         ));
     };
-    let settings =
-        SessionSettings::new(startup.settings.iter().map(|(name, value)| (&**name, &**value)));
+    let settings = SessionSettings::new(startup.settings.iter().map(|(name, value)| (&**name, &**value)));
     let application_name = startup.setting("application_name").unwrap_or_default().into();
-    let key = LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
+    let key =
+        LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
     let lifetime = home.snapshot.defaults.login_cache;
-    let parameters = match shared.logins.find(&key, lifetime) {
-        Some(parameters) => parameters,
-        None => {
-            let parameters = ask_primary(shared, &mut home, &settings).await?;
-            shared.logins.remember(key, &parameters);
-            parameters
-        }
+    let parameters = if let Some(parameters) = shared.logins.find(&key, lifetime) {
+        parameters
+    } else {
+        let parameters = ask_primary(shared, &mut home, &settings).await?;
+        shared.logins.remember(key, &parameters);
+        parameters
     };
     let who = Introduction { database, user, application_name, address: door.address };
     let entry = shared.clients.register(who);
@@ -122,7 +124,7 @@ pub(crate) async fn login(shared: &Arc<Shared>, door: &mut Door, startup: Startu
     Ok(LoggedIn { home, entry, settings, parameters })
 }
 
-fn greet(out: &mut Vec<u8>, parameters: &Parameters, entry: &Registration) {
+fn greet(out: &mut Vec<u8>, parameters: &Told, entry: &Registration) {
     for (name, value) in parameters.iter() {
         // The client's server is the primary, whatever it was when this connection to it was made.
         let value: &[u8] = if &**name == "in_hot_standby" { b"off" } else { value };
@@ -133,8 +135,8 @@ fn greet(out: &mut Vec<u8>, parameters: &Parameters, entry: &Registration) {
 }
 
 /// Has the primary accept the login, and returns what it reports for these settings.
-async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSettings) -> Result<Parameters, Turned> {
-    let deadline = Instant::now() + home.checkout_timeout.max(home.snapshot.defaults.primary_wait);
+async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSettings) -> Result<Told, Turned> {
+    let deadline = Instant::now() + home.checkout_timeout.max(home.primary_wait);
     let mut lease = loop {
         let primary = home.control.view().primary.and_then(|id| home.pool(shared, id));
         let Some(pool) = primary else {
@@ -154,7 +156,9 @@ async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSetting
                 }
                 wait_for_primary(home, deadline).await?;
             }
-            Err(CheckoutError::Connect(error @ (ConnectError::Handshake(_) | ConnectError::Verification(_)))) => {
+            Err(CheckoutError::Connect(
+                error @ (ConnectError::Handshake(_) | ConnectError::Verification(_)),
+            )) => {
                 let message = format!("could not log in at node \"{}\"", pool.key.node);
                 let code = SqlState::CANNOT_CONNECT;
                 return Err(Turned::Report(ErrorReport::fatal(code, message).with_detail(error.to_string())));
@@ -188,7 +192,8 @@ async fn wait_for_primary(home: &Home, deadline: Instant) -> Result<(), Turned> 
     let mut changes = home.control.changes();
     changes.mark_unchanged();
     let pause = deadline.min(Instant::now() + Duration::from_millis(100));
-    tokio::time::timeout_at(pause, changes.changed()).await.map(|changed| changed.is_ok()).unwrap_or_default();
+    // Whether it changed or the time is over: the caller looks again.
+    drop(tokio::time::timeout_at(pause, changes.changed()).await);
     if Instant::now() < deadline {
         return Ok(());
     }
@@ -268,10 +273,7 @@ fn broken(cause: impl std::fmt::Display) -> Turned {
 impl LoggedIn {
     /// The session, on the connection it came in by.
     pub(crate) fn into_client(self, shared: Arc<Shared>, door: Door) -> Client {
-        let mut client = Client::new(shared, (door.stream, door.inbound), self.home, self.entry, self.settings);
-        for (name, value) in self.parameters.iter() {
-            client.session.parameter(name.as_bytes(), value);
-        }
-        client
+        let session = (self.settings, self.parameters);
+        Client::new(shared, (door.stream, door.inbound), self.home, self.entry, session)
     }
 }

@@ -50,11 +50,14 @@ pub(crate) struct NodePool {
     as_replica: Arc<BackendMetrics>,
 }
 
+/// A cluster's name and a node's.
+type NodeName = (Arc<str>, Arc<str>);
+
 /// All pools of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<NodePool>>>,
-    loads: Mutex<HashMap<(Arc<str>, Arc<str>), Arc<NodeLoad>>>,
+    loads: Mutex<HashMap<NodeName, Arc<NodeLoad>>>,
 }
 
 // === impl NodeLoad ===
@@ -119,12 +122,9 @@ impl Pools {
             return Some(Arc::clone(known));
         }
         let defaults = &snapshot.defaults;
-        let mut config = causeway_pool::Config::new(
-            node.address.clone(),
-            Arc::clone(database),
-            Arc::clone(user),
-        );
-        config.password = policy.password.clone();
+        let mut config =
+            causeway_pool::Config::new(node.address.clone(), Arc::clone(database), Arc::clone(user));
+        config.password.clone_from(&policy.password);
         config.size = policy.size;
         config.max_waiters = defaults.max_waiters;
         config.connect_timeout = defaults.connect_timeout;
@@ -194,6 +194,9 @@ impl Pools {
     /// Every node's load, by cluster and name.
     pub(crate) fn loads(&self) -> Vec<(Arc<str>, Arc<str>, Load)> {
         let loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        loads.iter().map(|((cluster, node), load)| (Arc::clone(cluster), Arc::clone(node), load.load())).collect()
+        loads
+            .iter()
+            .map(|((cluster, node), load)| (Arc::clone(cluster), Arc::clone(node), load.load()))
+            .collect()
     }
 }

@@ -226,9 +226,9 @@ impl ClientEntry {
 
     /// Wants something of the session.
     pub(crate) fn interrupt(&self, wanted: Interrupt) {
-        let bits = u8::from(wanted.cancel) * CANCEL
-            | u8::from(wanted.kill) * KILL
-            | u8::from(wanted.drain) * DRAIN;
+        let bits = (u8::from(wanted.cancel) * CANCEL)
+            | (u8::from(wanted.kill) * KILL)
+            | (u8::from(wanted.drain) * DRAIN);
         self.interrupts.fetch_or(bits, Ordering::Release);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {

@@ -124,7 +124,7 @@ impl Client {
             return Poll::Ready(Ok(Event::Sent));
         }
         // A client that does not read holds up its server, and takes no more memory than its buffer.
-        if self.to_client.is_empty()
+        if self.outbound.is_empty()
             && let Some(held) = &mut self.held
         {
             let server = &mut *held.lease;
@@ -165,13 +165,13 @@ impl Client {
                 Poll::Pending => {}
             }
         }
-        if !self.to_client.is_empty() {
-            match self.stream.poll_drain(cx, self.to_client.filled()) {
-                Poll::Ready(Ok(n)) => self.to_client.consume(n),
+        if !self.outbound.is_empty() {
+            match self.stream.poll_drain(cx, self.outbound.filled()) {
+                Poll::Ready(Ok(n)) => self.outbound.consume(n),
                 Poll::Ready(Err(error)) => return Err(End::ClientIo(error)),
                 Poll::Pending => {}
             }
-            socket::give_back(&mut self.to_client);
+            socket::give_back(&mut self.outbound);
         }
         Ok(())
     }
@@ -218,6 +218,7 @@ impl Client {
             classifier: &self.shared.classifier,
             registry: &self.shared.registry,
             catalogue: catalogue.as_deref(),
+            metrics: &self.shared.metrics.process,
         };
         let admitted = self.session.admit(self.inbound.filled(), &lookups, &mut self.answer);
         match admitted.map_err(End::Report)? {
@@ -253,16 +254,16 @@ impl Client {
             server.parameter_status(&name, &value);
         }
         if !self.session.may_retry() && !self.answer.is_empty() {
-            self.to_client.extend(&self.answer);
+            self.outbound.extend(&self.answer);
             self.answer.clear();
         }
         let direct = server.inbound.filled().get(scan.direct).unwrap_or_default();
-        let written = if direct.len() > COPIED_LEN && self.to_client.is_empty() {
+        let written = if direct.len() > COPIED_LEN && self.outbound.is_empty() {
             written(self.stream.try_write_from(direct)).map_err(End::ClientIo)?
         } else {
             0
         };
-        self.to_client.extend(direct.get(written..).unwrap_or_default());
+        self.outbound.extend(direct.get(written..).unwrap_or_default());
         server.inbound.consume(scan.consumed);
         let released = self.session.release(self.inbound.len());
         self.inbound.consume(released);
@@ -309,7 +310,7 @@ impl Client {
     /// Gives the client a chance to read why it is cut off.
     pub(crate) async fn flush_last(&mut self) {
         let flush = poll_fn(|cx| match self.poll_flush(cx) {
-            Ok(()) if !self.to_client.is_empty() => Poll::Pending,
+            Ok(()) if !self.outbound.is_empty() => Poll::Pending,
             _ => Poll::Ready(()),
         });
         if tokio::time::timeout(LAST_WORD_TIMEOUT, flush).await.is_err() {

@@ -122,7 +122,8 @@ pub(crate) fn is_value_keyword(name: &str) -> bool {
 
 /// Why a session that has called this built-in function must keep its server connection.
 ///
-/// `set_config` is not among them: its last argument decides.
+/// `set_config` is not among them: its last argument decides. Nor are those that release advisory locks: a session that
+/// holds any is pinned already.
 pub fn pin(name: &str) -> Option<PinReason> {
     Some(match name {
         "setseed" => PinReason::Seed,
@@ -132,10 +133,7 @@ pub fn pin(name: &str) -> Option<PinReason> {
         "pg_advisory_lock"
         | "pg_advisory_lock_shared"
         | "pg_try_advisory_lock"
-        | "pg_try_advisory_lock_shared"
-        | "pg_advisory_unlock"
-        | "pg_advisory_unlock_shared"
-        | "pg_advisory_unlock_all" => PinReason::AdvisoryLock,
+        | "pg_try_advisory_lock_shared" => PinReason::AdvisoryLock,
         "lo_open" | "lo_close" | "loread" | "lowrite" | "lo_lseek" | "lo_lseek64" | "lo_tell"
         | "lo_tell64" | "lo_truncate" | "lo_truncate64" => PinReason::LargeObject,
         "pg_replication_origin_session_setup" | "pg_replication_origin_session_reset" => PinReason::Other,

@@ -12,7 +12,7 @@ use crate::pieces::{self, Piece};
 use crate::reason::Reason;
 use crate::symbols::{Name, Symbols};
 use crate::text::{self, Cursor};
-use crate::walk::Walk;
+use crate::walk::{Outcome, Walk};
 use crate::{measure, translate, utility};
 
 /// How far classification goes; what is beyond is [`Reason::TooComplex`].
@@ -67,7 +67,7 @@ fn piece_statement(sql: &str, piece: &Piece, limits: &Limits) -> Statement {
     let mut statement = refused(sql, tokens, Reason::TooComplex);
     match (utility::parsed(sql, tokens), &statement.command) {
         (utility::Parsed::Query, Command::Plain) => statement.command = select_into(sql, tokens),
-        (utility::Parsed::Query, _) | (utility::Parsed::Never, _) => {}
+        (utility::Parsed::Query | utility::Parsed::Never, _) => {}
         // SET and the like need no parser, and the commands they give are needed.
         (utility::Parsed::Tokens, _) if piece.whole => statement = utility::statement(sql, tokens),
         (utility::Parsed::Tokens | utility::Parsed::Inside, _) => {
@@ -105,32 +105,31 @@ fn statement(sql: &str, tokens: &[Token]) -> Statement {
 
 /// A SELECT, VALUES, TABLE or WITH.
 pub(crate) fn query(sql: &str, tokens: &[Token]) -> Statement {
-    let found = if translate::locks(sql, tokens) { Err(Reason::Locking) } else { walk(sql, tokens) };
-    let pin = pin(sql, tokens);
-    match found {
-        Ok((found, session)) => {
-            let command = pin.map_or(Command::Plain, Command::Pin);
-            let (kind, reason) =
-                if session { (Kind::Session, Reason::SessionState) } else { (Kind::Read, Reason::Read) };
-            Statement { kind, reason, command, symbols: found }
+    let mut walk = Walk::default();
+    let outcome =
+        if translate::locks(sql, tokens) { Err(Reason::Locking) } else { names(sql, tokens, &mut walk) };
+    let command = match (pin(sql, tokens), outcome) {
+        (Some(pin), _) => Command::Pin(pin),
+        (None, Err(_)) => select_into(sql, tokens),
+        (None, Ok(())) => Command::Plain,
+    };
+    let session = walk.session || matches!(command, Command::Pin(_));
+    let Walk { functions, relations, operators, types, attributes, .. } = walk;
+    let symbols = Found { functions, relations, operators, types, attributes };
+    match outcome {
+        Ok(()) if session => {
+            Statement { kind: Kind::Session, reason: Reason::SessionState, command, symbols }
         }
+        Ok(()) => Statement { kind: Kind::Read, reason: Reason::Read, command, symbols },
+        Err(Reason::SessionState) => Statement::new(Kind::Session, Reason::SessionState, command),
         Err(reason) => {
-            let command = match pin {
-                Some(pin) => Command::Pin(pin),
-                None => select_into(sql, tokens),
-            };
-            let session = matches!(command, Command::Pin(_)) || reason == Reason::SessionState;
-            Statement::new(if session { session_kind(reason) } else { Kind::Write }, reason, command)
+            Statement::new(if session { Kind::WriteSession } else { Kind::Write }, reason, command)
         }
     }
 }
 
-fn session_kind(reason: Reason) -> Kind {
-    if reason == Reason::SessionState { Kind::Session } else { Kind::WriteSession }
-}
-
-/// The names in a query that is a read as far as its syntax goes, and whether it touches session state.
-fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool), Reason> {
+/// Gathers the names in a query that is a read as far as its syntax goes; or tells why it is none.
+fn names(sql: &str, tokens: &[Token], walk: &mut Walk) -> Outcome {
     let translated = translate::translate(sql, tokens).ok_or(Reason::Unparsable)?;
     let mut parser =
         Parser::new(&PostgreSqlDialect {}).with_recursion_limit(RECURSION).with_tokens(translated.tokens);
@@ -138,7 +137,6 @@ fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool), Reason> {
     if parser.peek_token_ref().token != ParserToken::EOF {
         return Err(Reason::Unparsable);
     }
-    let mut walk = Walk::default();
     walk.query(&query)?;
     if translate::modifies(sql, tokens) {
         return Err(Reason::Write);
@@ -153,13 +151,9 @@ fn walk(sql: &str, tokens: &[Token]) -> Result<(Found, bool), Reason> {
     if translated.variadic {
         walk.functions.iter_mut().for_each(|call| call.arguments = None);
     }
-    let mut operators = translated.operators;
-    operators.append(&mut walk.operators);
-    if operators.iter().any(|name| !name.builtin && name.schema.as_deref() == Some("pg_catalog")) {
-        return Err(Reason::UnknownOperatorOrType);
-    }
-    let Walk { functions, relations, types, attributes, session, .. } = walk;
-    Ok((Found { functions, relations, operators, types, attributes }, session))
+    walk.operators.extend(translated.operators);
+    let unknown = |name: &Name| !name.builtin && name.schema.as_deref() == Some("pg_catalog");
+    if walk.operators.iter().any(unknown) { Err(Reason::UnknownOperatorOrType) } else { Ok(()) }
 }
 
 /// The parser's own bound on recursion, for what the estimate may have missed.
@@ -170,7 +164,10 @@ pub(crate) const RECURSION: usize = 120;
 pub(crate) fn pin(sql: &str, tokens: &[Token]) -> Option<PinReason> {
     (0..tokens.len()).find_map(|i| {
         let (name, next) = (tokens.get(i)?, tokens.get(i + 1)?);
-        if name.kind == TokenKind::UnicodeWord {
+        let opens = |n: usize| tokens.get(i + n).is_some_and(|token| token.kind == TokenKind::LeftParen);
+        if name.kind == TokenKind::UnicodeWord
+            && (opens(1) || (text::is_word(*next, sql, "uescape") && opens(3)))
+        {
             // Its meaning takes an escape character to know.
             return Some(PinReason::Other);
         }

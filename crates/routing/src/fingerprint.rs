@@ -51,25 +51,25 @@ fn digest(sql: &[u8], key: &Key, literals: Literals) -> Option<Fingerprint> {
             match token.kind {
                 TokenKind::Semicolon => begins = true,
                 TokenKind::UnicodeWord | TokenKind::Invalid | TokenKind::Unterminated => return None,
-                TokenKind::Word | TokenKind::QuotedWord if decides_by_literal(text) => return None,
+                TokenKind::Word if decides_by_literal(text) => return None,
+                TokenKind::QuotedWord if decides_by_literal(unquoted(text)) => return None,
                 _ => {}
             }
         }
-        // Every token is its kind, its text and a zero, which no text contains: two different sequences of tokens
-        // never give the same bytes.
-        sink.push(token.kind as u8 + 1);
+        // A token is its kind and, where that leaves anything open, its text and a zero, which no text contains: two
+        // different sequences of tokens never give the same bytes.
+        let kind = token.kind as u8 + 1;
         match token.kind {
-            TokenKind::Word => sink.extend_folded(text),
+            TokenKind::Word => sink.word(kind, sql, token),
             TokenKind::QuotedWord
             | TokenKind::UnicodeWord
             | TokenKind::Operator
             | TokenKind::Parameter
             | TokenKind::Invalid
-            | TokenKind::Unterminated => sink.extend(text),
-            kind if kind.is_literal() && literals == Literals::Keep => sink.extend(text),
-            _ => {}
+            | TokenKind::Unterminated => sink.text(kind, text),
+            other if other.is_literal() && literals == Literals::Keep => sink.text(kind, text),
+            _ => sink.push(kind),
         }
-        sink.push(0);
     }
     Some(sink.finish())
 }
@@ -80,13 +80,31 @@ fn folds_literals(token: Token, text: &[u8]) -> bool {
     token.kind == TokenKind::Word && STARTS.iter().any(|start| text.eq_ignore_ascii_case(start))
 }
 
-fn decides_by_literal(text: &[u8]) -> bool {
-    let text = text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(text);
-    match text.len() {
-        10 => text.eq_ignore_ascii_case(b"set_config"),
-        15 => text.eq_ignore_ascii_case(b"current_setting"),
+#[inline]
+fn decides_by_literal(word: &[u8]) -> bool {
+    match word.len() {
+        10 => word.eq_ignore_ascii_case(b"set_config"),
+        15 => word.eq_ignore_ascii_case(b"current_setting"),
         _ => false,
     }
+}
+
+fn unquoted(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(text)
+}
+
+/// The ASCII letters among eight bytes in lower case, the others as they are.
+#[inline]
+fn lower(eight: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x80 * ONES;
+    // Without their high bits, so that no sum carries into the next byte.
+    let low = eight & !HIGH;
+    let from_a = low + (0x80 - u64::from(b'A')) * ONES;
+    let past_z = low + (0x7f - u64::from(b'Z')) * ONES;
+    let upper = !eight & (from_a ^ past_z) & HIGH;
+    // 0x80 moved to 0x20, the bit in which the cases differ.
+    eight | upper >> 2
 }
 
 /// Gathers small pieces, because each write to the hasher costs more than the bytes in it.
@@ -119,34 +137,65 @@ impl Sink {
         }
     }
 
-    /// Room for `n` bytes in the buffer; `None` when they are too many for it.
+    /// A kind, and room for a text of `n` bytes with the zero after it; `None` when that is too much for the buffer.
     #[inline]
-    fn room(&mut self, n: usize) -> Option<&mut [u8]> {
-        if self.length + n > self.buffer.len() {
+    fn room(&mut self, kind: u8, n: usize) -> Option<&mut [u8]> {
+        if self.length + n + 2 > self.buffer.len() {
             self.flush();
         }
         let start = self.length;
-        let room = self.buffer.get_mut(start..start + n)?;
-        self.length += n;
-        Some(room)
+        let (first, rest) = self.buffer.get_mut(start..start + n + 2)?.split_first_mut()?;
+        *first = kind;
+        let (last, text) = rest.split_last_mut()?;
+        *last = 0;
+        self.length += n + 2;
+        Some(text)
     }
 
-    fn extend(&mut self, text: &[u8]) {
-        match self.room(text.len()) {
-            Some(room) => room.copy_from_slice(text),
-            None => self.hasher.write(text),
+    #[inline]
+    fn text(&mut self, kind: u8, text: &[u8]) {
+        if let Some(room) = self.room(kind, text.len()) {
+            room.copy_from_slice(text);
+        } else {
+            self.hasher.write(&[kind]);
+            self.hasher.write(text);
+            self.hasher.write(&[0]);
         }
     }
 
-    fn extend_folded(&mut self, text: &[u8]) {
-        match self.room(text.len()) {
-            Some(room) => {
-                for (to, from) in room.iter_mut().zip(text) {
-                    *to = from.to_ascii_lowercase();
-                }
-            }
-            None => text.iter().for_each(|b| self.push(b.to_ascii_lowercase())),
+    /// A word regardless of the case of ASCII letters.
+    #[inline]
+    fn word(&mut self, kind: u8, sql: &[u8], token: Token) {
+        if let Some(()) = self.short_word(kind, sql, token) {
+            return;
         }
+        self.push(kind);
+        for b in token.text(sql) {
+            self.push(b.to_ascii_lowercase());
+        }
+        self.push(0);
+    }
+
+    /// A word eight bytes at a time, as most are shorter than that; what is copied beyond its end is written over by
+    /// what follows. `None`, and nothing done, when the text or the buffer ends too soon for that.
+    #[inline]
+    fn short_word(&mut self, kind: u8, sql: &[u8], token: Token) -> Option<()> {
+        let length = token.end - token.start;
+        if length > 16 {
+            return None;
+        }
+        let from: &[u8; 16] = sql.get(token.start..token.start + 16)?.first_chunk()?;
+        if self.length + 18 > self.buffer.len() {
+            self.flush();
+        }
+        let to: &mut [u8; 18] = self.buffer.get_mut(self.length..self.length + 18)?.first_chunk_mut()?;
+        let [low, high] = [0, 8].map(|i| from.get(i..i + 8).and_then(|half| half.first_chunk::<8>()));
+        to[0] = kind;
+        to[1..9].copy_from_slice(&lower(u64::from_le_bytes(*low?)).to_le_bytes());
+        to[9..17].copy_from_slice(&lower(u64::from_le_bytes(*high?)).to_le_bytes());
+        *to.get_mut(1 + length)? = 0;
+        self.length += length + 2;
+        Some(())
     }
 
     fn finish(mut self) -> Fingerprint {
@@ -203,6 +252,35 @@ mod tests {
     #[test]
     fn another_key_gives_another_fingerprint() {
         assert_ne!(fingerprint(b"SELECT 1", &KEY), fingerprint(b"SELECT 1", &Key([7; 16])));
+    }
+
+    #[test]
+    fn eight_bytes_at_once_are_lowered_as_one_by_one() {
+        for start in 0..=255_u8 {
+            let bytes: [u8; 8] = std::array::from_fn(|i| start.wrapping_add(u8::try_from(i * 31).unwrap()));
+            let lowered = lower(u64::from_le_bytes(bytes)).to_le_bytes();
+            assert_eq!(lowered, bytes.map(|b| b.to_ascii_lowercase()));
+        }
+    }
+
+    #[test]
+    fn where_a_word_stands_does_not_count() {
+        for word in ["a", "Abcdefg", "ABCDEFGH", "abcdefghi", "ABCDEFGHIJKLMNOP", "abcdefghijklmnopq"] {
+            let lower = word.to_lowercase();
+            for tail in ["", " ", "                          "] {
+                assert!(
+                    same(&format!("SELECT {word}{tail}"), &format!("SELECT {lower}")),
+                    "{word:?}{tail:?}"
+                );
+            }
+            for n in 0..300 {
+                let head = "x ".repeat(n);
+                assert!(same(
+                    &format!("SELECT {head}{word}"),
+                    &format!("SELECT {head}{lower} -- and more text here")
+                ));
+            }
+        }
     }
 
     #[test]

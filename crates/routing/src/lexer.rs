@@ -7,8 +7,6 @@
 //! `standard_conforming_strings` is taken to be on, and the text to be in an encoding whose multi-byte characters
 //! contain no ASCII bytes; sessions where that does not hold are not judged by their text at all.
 
-use crate::lexer::class::{HORIZONTAL, IDENT, IDENT_START, OPERATOR, SPACE, is};
-
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
@@ -131,17 +129,21 @@ impl<'a> Lexer<'a> {
         Self { text, position: 0 }
     }
 
+    #[inline]
     fn at(&self, offset: usize) -> u8 {
         // A NUL never occurs in a text (the protocol ends it there), and begins no token.
         self.text.get(self.position + offset).copied().unwrap_or(0)
     }
 
+    #[inline]
     fn byte(&self, position: usize) -> u8 {
         self.text.get(position).copied().unwrap_or(0)
     }
 
-    fn past(&self, mut position: usize, mask: u8) -> usize {
-        while position < self.text.len() && is(self.text[position], mask) {
+    #[inline]
+    fn past(&self, position: usize, mask: u8) -> usize {
+        let mut position = position;
+        while self.text.get(position).is_some_and(|b| is(*b, mask)) {
             position += 1;
         }
         position
@@ -179,18 +181,41 @@ impl<'a> Lexer<'a> {
         None
     }
 
-    /// Skips whitespace and comments; the error is the start of a comment that does not end.
-    fn skip_blank(&mut self) -> Result<(), usize> {
-        loop {
-            match self.at(0) {
-                b if is(b, SPACE) => self.position = self.past(self.position + 1, SPACE),
-                b'-' if self.at(1) == b'-' => self.position = self.line_comment(self.position + 2),
-                b'/' if self.at(1) == b'*' => {
-                    self.position = self.block_comment(self.position).ok_or(self.position)?;
-                }
-                _ => return Ok(()),
+    /// A token that takes a closer look than its first byte, `b`; or else where the comment here ends.
+    fn other(&self, b: u8) -> Result<(TokenKind, usize), usize> {
+        let start = self.position;
+        let closed = |kind, end: Option<usize>| {
+            end.map_or((TokenKind::Unterminated, self.text.len()), |end| (kind, end))
+        };
+        Ok(match (b, self.at(1)) {
+            (b'-', b'-') => return Err(self.line_comment(start + 2)),
+            (b'/', b'*') => match self.block_comment(start) {
+                Some(end) => return Err(end),
+                None => (TokenKind::Unterminated, self.text.len()),
+            },
+            (b'e' | b'E', b'\'') => closed(TokenKind::EscapeString, self.string(start + 2, true)),
+            (b'b' | b'B', b'\'') => closed(TokenKind::BitString, self.string(start + 2, false)),
+            (b'x' | b'X', b'\'') => closed(TokenKind::HexString, self.string(start + 2, false)),
+            (b'n' | b'N', b'\'') => closed(TokenKind::NationalString, self.string(start + 2, false)),
+            (b'u' | b'U', b'&') if self.at(2) == b'\'' => {
+                closed(TokenKind::UnicodeString, self.string(start + 3, false))
             }
-        }
+            (b'u' | b'U', b'&') if self.at(2) == b'"' => {
+                closed(TokenKind::UnicodeWord, self.quoted_word(start + 3))
+            }
+            (b'0'..=b'9', _) | (b'.', b'0'..=b'9') => self.number(),
+            (b'\'', _) => closed(TokenKind::String, self.string(start + 1, false)),
+            (b'"', _) => closed(TokenKind::QuotedWord, self.quoted_word(start + 1)),
+            (b'$', _) => self.dollar(),
+            (b'.', b'.') => (TokenKind::DotDot, start + 2),
+            (b'.', _) => (TokenKind::Dot, start + 1),
+            (b':', b':') => (TokenKind::Typecast, start + 2),
+            (b':', b'=') => (TokenKind::ColonEquals, start + 2),
+            (b':', _) => (TokenKind::Colon, start + 1),
+            _ if is(b, IDENT_START) => (TokenKind::Word, self.past(start + 1, IDENT)),
+            _ if is(b, OPERATOR) => self.operator(),
+            _ => (TokenKind::Invalid, start + 1),
+        })
     }
 
     /// Where a string literal goes on after its closing quote: past the opening quote of the next part, if only
@@ -353,77 +378,34 @@ impl<'a> Lexer<'a> {
             if self.text[start..end] == *b"=>" { TokenKind::EqualsGreater } else { TokenKind::Operator };
         (kind, end)
     }
-
-    /// A word, or a string whose kind its first letter tells.
-    fn word(&self) -> (TokenKind, usize) {
-        let start = self.position;
-        let string = |kind, from, backslash| match self.string(from, backslash) {
-            Some(end) => (kind, end),
-            None => (TokenKind::Unterminated, self.text.len()),
-        };
-        match (self.at(0) | 0x20, self.at(1)) {
-            (b'e', b'\'') => return string(TokenKind::EscapeString, start + 2, true),
-            (b'b', b'\'') => return string(TokenKind::BitString, start + 2, false),
-            (b'x', b'\'') => return string(TokenKind::HexString, start + 2, false),
-            (b'n', b'\'') => return string(TokenKind::NationalString, start + 2, false),
-            (b'u', b'&') if self.at(2) == b'\'' => {
-                return string(TokenKind::UnicodeString, start + 3, false);
-            }
-            (b'u', b'&') if self.at(2) == b'"' => {
-                return match self.quoted_word(start + 3) {
-                    Some(end) => (TokenKind::UnicodeWord, end),
-                    None => (TokenKind::Unterminated, self.text.len()),
-                };
-            }
-            _ => {}
-        }
-        (TokenKind::Word, self.past(start + 1, IDENT))
-    }
-
-    fn punctuation(&self, b: u8) -> (TokenKind, usize) {
-        let (kind, length) = match (b, self.at(1)) {
-            (b',', _) => (TokenKind::Comma, 1),
-            (b';', _) => (TokenKind::Semicolon, 1),
-            (b'(', _) => (TokenKind::LeftParen, 1),
-            (b')', _) => (TokenKind::RightParen, 1),
-            (b'[', _) => (TokenKind::LeftBracket, 1),
-            (b']', _) => (TokenKind::RightBracket, 1),
-            (b'.', b'0'..=b'9') => return self.number(),
-            (b'.', b'.') => (TokenKind::DotDot, 2),
-            (b'.', _) => (TokenKind::Dot, 1),
-            (b':', b':') => (TokenKind::Typecast, 2),
-            (b':', b'=') => (TokenKind::ColonEquals, 2),
-            (b':', _) => (TokenKind::Colon, 1),
-            _ => (TokenKind::Invalid, 1),
-        };
-        (kind, self.position + length)
-    }
 }
 
 impl Iterator for Lexer<'_> {
     type Item = Token;
 
+    #[inline]
     fn next(&mut self) -> Option<Token> {
-        if let Err(start) = self.skip_blank() {
-            self.position = self.text.len();
-            return Some(Token { kind: TokenKind::Unterminated, start, end: self.text.len() });
-        }
-        let start = self.position;
-        let b = *self.text.get(start)?;
-        let (kind, end) = match b {
-            _ if is(b, IDENT_START) => self.word(),
-            b'0'..=b'9' => self.number(),
-            b'\'' => match self.string(start + 1, false) {
-                Some(end) => (TokenKind::String, end),
-                None => (TokenKind::Unterminated, self.text.len()),
-            },
-            b'"' => match self.quoted_word(start + 1) {
-                Some(end) => (TokenKind::QuotedWord, end),
-                None => (TokenKind::Unterminated, self.text.len()),
-            },
-            b'$' => self.dollar(),
-            _ if is(b, OPERATOR) => self.operator(),
-            _ => self.punctuation(b),
+        let mut start = self.position;
+        let (kind, end) = loop {
+            let b = *self.text.get(start)?;
+            match STARTS[usize::from(b)] {
+                Start::Space => start += 1,
+                Start::Single(kind) => break (kind, start + 1),
+                Start::Word => break (TokenKind::Word, self.past(start + 1, IDENT)),
+                Start::Prefix if !matches!(self.byte(start + 1), b'\'' | b'&') => {
+                    break (TokenKind::Word, self.past(start + 1, IDENT));
+                }
+                Start::Dot if !matches!(self.byte(start + 1), b'0'..=b'9' | b'.') => {
+                    break (TokenKind::Dot, start + 1);
+                }
+                Start::Other | Start::Prefix | Start::Dot => {
+                    self.position = start;
+                    match self.other(b) {
+                        Ok(found) => break found,
+                        Err(past_comment) => start = past_comment,
+                    }
+                }
+            }
         };
         // A backslash as the last byte of an E string would step past the end.
         let end = end.min(self.text.len());
@@ -432,44 +414,81 @@ impl Iterator for Lexer<'_> {
     }
 }
 
+/// What a byte begins.
+#[derive(Clone, Copy)]
+enum Start {
+    Space,
+    /// A token of one byte, whatever follows.
+    Single(TokenKind),
+    /// A word, whatever follows.
+    Word,
+    /// A word, unless what follows makes it the kind of a string.
+    Prefix,
+    /// A point, unless what follows makes it part of a number.
+    Dot,
+    /// It takes a closer look.
+    Other,
+}
+
+const fn start(b: u8) -> Start {
+    match b {
+        b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Start::Space,
+        b',' => Start::Single(TokenKind::Comma),
+        b';' => Start::Single(TokenKind::Semicolon),
+        b'(' => Start::Single(TokenKind::LeftParen),
+        b')' => Start::Single(TokenKind::RightParen),
+        b'[' => Start::Single(TokenKind::LeftBracket),
+        b']' => Start::Single(TokenKind::RightBracket),
+        b'b' | b'B' | b'e' | b'E' | b'n' | b'N' | b'u' | b'U' | b'x' | b'X' => Start::Prefix,
+        b'.' => Start::Dot,
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80..=0xff => Start::Word,
+        _ => Start::Other,
+    }
+}
+
 /// Character classes of scan.l.
-mod class {
-    pub(super) const SPACE: u8 = 1;
-    pub(super) const HORIZONTAL: u8 = 2;
-    pub(super) const IDENT_START: u8 = 4;
-    pub(super) const IDENT: u8 = 8;
-    pub(super) const OPERATOR: u8 = 16;
-
-    const fn classes(b: u8) -> u8 {
-        match b {
-            b' ' | b'\t' | 0x0b | 0x0c => SPACE | HORIZONTAL,
-            b'\n' | b'\r' => SPACE,
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80..=0xff => IDENT_START | IDENT,
-            b'0'..=b'9' | b'$' => IDENT,
-            b'~' | b'!' | b'@' | b'#' | b'^' | b'&' | b'|' | b'`' | b'?' | b'+' | b'-' | b'*' | b'/'
-            | b'%' | b'<' | b'>' | b'=' => OPERATOR,
-            _ => 0,
-        }
+const fn classes(b: u8) -> u8 {
+    match b {
+        b' ' | b'\t' | 0x0b | 0x0c => SPACE | HORIZONTAL,
+        b'\n' | b'\r' => SPACE,
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80..=0xff => IDENT_START | IDENT,
+        b'0'..=b'9' | b'$' => IDENT,
+        b'~' | b'!' | b'@' | b'#' | b'^' | b'&' | b'|' | b'`' | b'?' | b'+' | b'-' | b'*' | b'/' | b'%'
+        | b'<' | b'>' | b'=' => OPERATOR,
+        _ => 0,
     }
+}
 
-    const TABLE: [u8; 256] = {
-        let mut table = [0; 256];
-        let mut b = 0_u8;
-        loop {
-            table[b as usize] = classes(b);
-            if b == 255 {
-                break;
-            }
-            b += 1;
-        }
-        table
-    };
+const SPACE: u8 = 1;
+const HORIZONTAL: u8 = 2;
+const IDENT_START: u8 = 4;
+const IDENT: u8 = 8;
+const OPERATOR: u8 = 16;
 
-    /// Whether `b` is of one of the classes in `mask`.
-    #[inline]
-    pub(super) fn is(b: u8, mask: u8) -> bool {
-        TABLE[usize::from(b)] & mask != 0
+const CLASSES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = classes(b.to_le_bytes()[0]);
+        b += 1;
     }
+    table
+};
+
+const STARTS: [Start; 256] = {
+    let mut table = [Start::Other; 256];
+    let mut b = 0_usize;
+    while b < 256 {
+        table[b] = start(b.to_le_bytes()[0]);
+        b += 1;
+    }
+    table
+};
+
+/// Whether `b` is of one of the classes in `mask`.
+#[inline]
+fn is(b: u8, mask: u8) -> bool {
+    CLASSES[usize::from(b)] & mask != 0
 }
 
 #[cfg(test)]

@@ -59,10 +59,10 @@ fn rewritten(sql: &str, seed: u64) -> String {
             ["\n", "/* FOR UPDATE */ ", " \t ", " -- ; DELETE\n "][usize::try_from(chance(4)).unwrap_or(0)],
         );
         match token.kind {
-            TokenKind::String => out.push_str(&format!("'literal {}'", chance(100))),
+            TokenKind::String => out.extend(["'literal ", &chance(100).to_string(), "'"]),
             TokenKind::Integer => out.push_str(&chance(100).to_string()),
-            TokenKind::Numeric => out.push_str(&format!("{}.5", chance(100))),
-            TokenKind::DollarString => out.push_str(&format!("$x$ {} $x$", chance(100))),
+            TokenKind::Numeric => out.extend([&chance(100).to_string(), ".5"]),
+            TokenKind::DollarString => out.extend(["$x$ ", &chance(100).to_string(), " $x$"]),
             TokenKind::Word if chance(2) == 0 => out.push_str(&text.to_ascii_uppercase()),
             TokenKind::Word => out.push_str(&text.to_ascii_lowercase()),
             _ => out.push_str(text),

@@ -26,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "causeway-sandbox",
         ],
     ),
-    ("causeway-testkit", &["causeway-protocol", "causeway-sandbox"]),
+    ("causeway-testkit", &["causeway-sandbox"]),
     ("causeway-tests", &["causeway-testkit"]),
 ];
 

@@ -58,9 +58,12 @@ fn metrics_are_documented() {
     none_found(METRICS, &wrong);
 }
 
-/// The names under which serde reads the fields of a struct.
+/// The names under which serde reads the fields of a struct, and the paths that the list of all keys has.
 #[derive(Default)]
-struct Keys(BTreeSet<String>);
+struct Keys {
+    fields: BTreeSet<String>,
+    paths: BTreeSet<String>,
+}
 
 fn serde_words(attributes: &[syn::Attribute]) -> String {
     let serde = attributes.iter().filter(|attribute| attribute.path().is_ident("serde"));
@@ -85,16 +88,33 @@ impl<'ast> Visit<'ast> for Keys {
             let words = serde_words(&field.attrs);
             let skipped = words.contains("skip") || words.contains("flatten");
             if let (Some(ident), false) = (&field.ident, skipped) {
-                self.0.insert(rename(&words).unwrap_or_else(|| ident.to_string()));
+                self.fields.insert(rename(&words).unwrap_or_else(|| ident.to_string()));
             }
+        }
+    }
+
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        if item.ident == "KEYS" {
+            Entries(&mut self.paths).visit_expr(&item.expr);
+        }
+    }
+}
+
+/// Collects the first arguments of calls.
+struct Entries<'a>(&'a mut BTreeSet<String>);
+
+impl<'ast> Visit<'ast> for Entries<'_> {
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let Some(syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. })) = call.args.first() {
+            self.0.insert(path.value());
         }
     }
 }
 
 /// `clusters.<name>.nodes[].address` gives clusters, nodes and address.
 fn segments(path: &str) -> impl Iterator<Item = String> {
-    let parts = path.split('.').map(|part| part.trim_end_matches("[]").trim_matches('"'));
-    parts.filter(|part| !part.is_empty() && !part.starts_with('<') && *part != "*").map(str::to_owned)
+    let parts = path.split('.').map(|part| part.trim_end_matches("[]"));
+    parts.filter(|part| !part.starts_with('<')).map(str::to_owned)
 }
 
 #[test]
@@ -104,14 +124,18 @@ fn configuration_keys_are_documented() {
     for source in sources.iter().filter(|source| source.path.starts_with("crates/causeway/src/config")) {
         keys.visit_file(&source.production);
     }
-    assert!(!keys.0.is_empty(), "structs in crates/causeway/src/config derive Deserialize");
-    let documented: BTreeSet<_> =
-        documented(&read(CONFIGURATION)).iter().flat_map(|path| segments(path)).collect();
-    let wrong: Vec<_> = keys
-        .0
-        .difference(&documented)
-        .map(|key| format!("{key} is not documented"))
-        .chain(documented.difference(&keys.0).map(|key| format!("{key} is documented, but not a key")))
+    assert!(
+        !keys.fields.is_empty() && !keys.paths.is_empty(),
+        "crates/causeway/src/config has structs and KEYS"
+    );
+    let is_key = |entry: &String| keys.paths.contains(entry) || entry.contains('.') && !entry.contains(' ');
+    let documented: BTreeSet<_> = documented(&read(CONFIGURATION)).into_iter().filter(is_key).collect();
+    let known: BTreeSet<_> = keys.paths.iter().flat_map(|path| segments(path)).collect();
+    let wrong: Vec<_> = (keys.paths.difference(&documented).map(|key| format!("{key} is not documented")))
+        .chain(documented.difference(&keys.paths).map(|key| format!("{key} is documented, but not in KEYS")))
+        .chain(
+            known.symmetric_difference(&keys.fields).map(|key| format!("{key} is not both in KEYS and read")),
+        )
         .collect();
     none_found(CONFIGURATION, &wrong);
 }
@@ -124,9 +148,11 @@ fn the_checks_read_what_they_should() {
     assert_eq!(segments("a.<name>.b[].c").collect::<Vec<_>>(), ["a", "b", "c"]);
     let file = syn::parse_file(
         "#[derive(Deserialize)] struct A { b: u8, #[serde(rename = \"c-d\")] c: u8, #[serde(skip)] e: u8 }\
-         #[derive(Debug)] struct B { no: u8 }",
+         #[derive(Debug)] struct B { no: u8 }\
+         const KEYS: &[Key] = &[key(\"a.b\", \"1\"), bare(\"c\")];",
     );
     let mut keys = Keys::default();
     keys.visit_file(&file.expect("it parses"));
-    assert_eq!(keys.0, BTreeSet::from(["b".to_owned(), "c-d".to_owned()]));
+    assert_eq!(keys.fields, BTreeSet::from(["b".to_owned(), "c-d".to_owned()]));
+    assert_eq!(keys.paths, BTreeSet::from(["a.b".to_owned(), "c".to_owned()]));
 }

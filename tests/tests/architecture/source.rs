@@ -23,6 +23,11 @@ const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 
 /// The statics that may exist: where, which, and why it can't be a value that is handed down.
 const STATICS: &[(&str, &str, &str)] = &[
+    (
+        "crates/proxy/src/socket.rs",
+        "thread_local!",
+        "the connections of a thread share their unused buffers, so that an idle one holds none",
+    ),
     ("crates/testkit/src/binary.rs", "BUILT", "the program under test is built once for each test process"),
     (
         "crates/testkit/src/cluster.rs",

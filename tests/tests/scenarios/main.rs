@@ -12,4 +12,5 @@ mod read_write;
 mod resources;
 mod settings;
 mod startup;
+mod state;
 mod texts;

@@ -4,7 +4,8 @@ use causeway_testkit::wire::request::{bind, execute, parse, sync};
 use causeway_testkit::wire::summary;
 use causeway_testkit::{Sandbox, SandboxConfig, wire::Client};
 use causeway_tests::{
-    ONE_CONNECTION, Place, call, code, count, everywhere, reads_use_replicas, start, tags, through, value,
+    ONE_CONNECTION, Place, call, code, count, everywhere, reads_use_replicas, shop_database, start,
+    start_yaml, tags, through, value,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -189,4 +190,32 @@ async fn reads_use_both_replicas_and_writes_none() {
         assert_eq!(queries_by_node(place).await, [after[0] + 50, after[1], after[2]]);
     })
     .await;
+}
+
+#[tokio::test]
+async fn reads_follow_the_weights() {
+    let sandbox = causeway_testkit::shared_cluster().await;
+    let database = shop_database(sandbox).await;
+    let yaml = causeway_testkit::yaml_for(sandbox);
+    for (weights, at_least) in [([3, 1], 250), ([1, 0], 400)] {
+        let weighed = |yaml: String, name: &str, weight: u32| {
+            let marked = yaml.replace(&format!("name: {name},"), &format!("name: {name}, weight: {weight},"));
+            assert_ne!(marked, yaml, "the node is in the YAML");
+            marked
+        };
+        let yaml = weighed(weighed(yaml.clone(), "pg-1", weights[0]), "pg-2", weights[1]);
+        let causeway = start_yaml(sandbox, &yaml, 3).await;
+        reads_use_replicas(&causeway, &database, "SELECT count(*) FROM shop.item").await;
+        let on = async |node: &str| count(&causeway, "causeway_queries_total", &[("backend", node)]).await;
+        let before = [on("pg-0").await, on("pg-1").await, on("pg-2").await];
+        let mut client = causeway.client("postgres", &database).await;
+        for _ in 0..400 {
+            assert_eq!(client.one("SELECT count(*) FROM shop.item").await, "4");
+        }
+        let after = [on("pg-0").await, on("pg-1").await, on("pg-2").await];
+        let shares = [0, 1, 2].map(|node| after[node] - before[node]);
+        assert!(shares[0] == 0 && shares[1] >= at_least, "{weights:?}: {shares:?}");
+        assert!(weights[1] == 0 || shares[2] >= 50, "{weights:?}: {shares:?}");
+        causeway.stop().await;
+    }
 }

@@ -103,6 +103,21 @@ fn commands_are_told_apart() {
     assert_eq!(wrong("KILL"), ("the command is written: KILL <database>".to_owned(), None));
 }
 
+/// The page lists the commands that SHOW HELP lists, in its words.
+#[test]
+fn every_command_is_documented() {
+    let page = include_str!("../../../../docs/console.md");
+    let (_, table) = page.split_once("| Command | What it does |\n|---|---|\n").unwrap();
+    let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    let shown = COMMANDS.iter().filter(|command| !command.help.is_empty());
+    let listed: Vec<String> = shown
+        .map(|command| {
+            format!("| `{}` | {} |", rows::synopsis(command.words, command.argument), command.help)
+        })
+        .collect();
+    assert_eq!(rows, listed);
+}
+
 #[tokio::test]
 async fn only_admins_get_in() {
     let console = console();

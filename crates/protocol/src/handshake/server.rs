@@ -293,7 +293,7 @@ impl Refusal {
 
 // === private ===
 
-/// A client that asks for encryption sends nothing before it has its answer, even if that is no (ProcessStartupPacket
+/// A client that asks for encryption sends nothing before it has its answer, even if that is no (`ProcessStartupPacket`
 /// in `src/backend/postmaster/postmaster.c`). CVE-2021-23222: an attacker in the middle could put commands ahead of the
 /// client's.
 fn waited_for_answer(input: &Buffer) -> Result<(), Refusal> {

@@ -109,6 +109,17 @@ fn copy_data_sent_ahead_of_the_servers_request() {
 }
 
 #[test]
+fn sync_and_data_sent_ahead_of_the_servers_request() {
+    let mut pipeline = pipeline(&[Parse, Bind, Execute, Sync]);
+    pipeline.copy_ended();
+    answers(&mut pipeline, b"12G");
+    assert!(pipeline.is_open(), "the first Sync is ignored");
+    pipeline.push(Sync, Origin::Client, 9);
+    answers(&mut pipeline, b"CZ");
+    assert!(pipeline.is_quiescent());
+}
+
+#[test]
 fn copy_that_fails_at_once_answers_the_doubtful_sync() {
     let mut pipeline = pipeline(&[Parse, Bind, Execute, Sync]);
     answers(&mut pipeline, b"12GE");

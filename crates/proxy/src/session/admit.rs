@@ -4,21 +4,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::encode;
 use causeway_protocol::frame::{self, HEADER_LEN, Header};
-use causeway_protocol::frontend::{self, Target, tag};
 use causeway_protocol::frontend::MalformedMessage;
+use causeway_protocol::frontend::{self, tag};
 use causeway_protocol::pipeline::Request;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
-use causeway_protocol::encode;
 use causeway_routing::resolve::resolve;
-use causeway_routing::{Class, Command, Kind, PinReason, Reason};
+use causeway_routing::{Class, Command, Kind, Reason};
 
 use crate::config::PoolMode;
 
 use super::databases::must_be_unused;
-use super::statements::{Content, SERVER_NAME_PREFIX, Statement};
-use super::unit::{Item, Note, is_tracked};
+use super::unit::{Item, UnitEnd};
 use super::{LARGE_FRAME, Lookups, Session};
 
 /// What looking at the client's input gave.
@@ -35,13 +34,13 @@ pub(crate) enum Admitted {
 }
 
 /// A frame at a position of the client's input.
-struct At<'a> {
-    tag: u8,
+pub(super) struct At<'a> {
+    pub(super) tag: u8,
     /// Where it begins and ends; the end may lie beyond what has arrived.
-    frame: Range<usize>,
+    pub(super) frame: Range<usize>,
     /// What has arrived of its body.
-    body: &'a [u8],
-    complete: bool,
+    pub(super) body: &'a [u8],
+    pub(super) complete: bool,
 }
 
 // === impl Session ===
@@ -66,9 +65,9 @@ impl Session {
         if self.skipping {
             return self.skip(input, reply);
         }
-        while !self.unit.closed {
+        while !self.unit.is_closed() {
             let Some(at) = self.next_frame(input)? else {
-                let wait = self.unit.items.len() > self.unit.sent && self.unit.flushed;
+                let wait = self.unit.items.len() > self.unit.sent && self.unit.end == UnitEnd::Flushed;
                 if wait {
                     self.judge_open_unit();
                 }
@@ -83,7 +82,7 @@ impl Session {
                 return Ok(Admitted::Ready);
             }
             // A unit this long is sent in parts: it cannot be judged as a whole, nor run again.
-            if at.frame.end > LARGE_FRAME && !self.unit.closed {
+            if at.frame.end > LARGE_FRAME && !self.unit.is_closed() {
                 self.unit.demand.primary(Reason::TooComplex);
                 return Ok(Admitted::Ready);
             }
@@ -111,7 +110,9 @@ impl Session {
     /// Forwards what a client may send while it waits for the end of a unit; returns how much of the input that was.
     pub(crate) fn pass_copy(&mut self, input: &[u8], to_server: &mut Vec<u8>) -> Result<usize, ErrorReport> {
         let mut at = self.pass_rest(input, to_server);
-        while let Some(Header { tag, len }) = input.get(at..).map_or(Ok(None), frame::header).map_err(fatal)? {
+        while let Some(Header { tag, len }) =
+            input.get(at..).map_or(Ok(None), frame::header).map_err(fatal)?
+        {
             match tag {
                 tag::COPY_DATA => {}
                 tag::COPY_DONE | tag::COPY_FAIL => self.pipeline.copy_ended(),
@@ -175,19 +176,21 @@ impl Session {
             tag::FUNCTION_CALL => {
                 self.unit.demand.primary(Reason::Write);
                 self.raw(Some(Request::FunctionCall), at, 0);
-                self.unit.closed = true;
+                self.unit.end = UnitEnd::Closed;
             }
             tag::SYNC if at.complete => {
                 self.raw(Some(Request::Sync), at, 0);
-                self.unit.closed = true;
+                self.unit.end = UnitEnd::Closed;
             }
             tag::FLUSH if at.complete => {
                 self.raw(None, at, 0);
-                self.unit.flushed = true;
+                self.unit.end = UnitEnd::Flushed;
             }
             tag::TERMINATE => return Ok(Some(Admitted::Terminate)),
             // The rest of a COPY that has failed or was never begun: a server ignores it too (PostgresMain).
-            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL if self.unit.items.is_empty() && !self.unit.started => {
+            tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL
+                if self.unit.items.is_empty() && !self.unit.is_started() =>
+            {
                 let arrived = input.len().min(at.frame.end) - at.frame.start;
                 self.client_discarding = at.frame.len() - arrived;
                 return Ok(Some(Admitted::Local(arrived)));
@@ -197,7 +200,7 @@ impl Session {
                     self.pipeline.copy_ended();
                 }
                 self.raw(None, at, 0);
-                self.unit.flushed = true;
+                self.unit.end = UnitEnd::Flushed;
             }
             _ => return Err(unexpected(at)),
         }
@@ -209,7 +212,7 @@ impl Session {
     /// Parse and Describe leave nothing behind that a Sync would end, so they are run as a unit of their own, and
     /// what follows is judged on its own. Anything else belongs to the primary from the start.
     fn judge_open_unit(&mut self) {
-        if self.is_bound() || self.unit.started {
+        if self.is_bound() || self.unit.is_started() {
             return;
         }
         let Some((Item::Raw { request: None, .. }, before)) = self.unit.items.split_last() else {
@@ -223,20 +226,25 @@ impl Session {
         }
         self.unit.items.pop();
         self.unit.items.push(Item::EndPart);
-        self.unit.part = true;
-        self.unit.closed = true;
+        self.unit.end = UnitEnd::Part;
+    }
+
+    pub(super) fn look_for_databases(&mut self, class: &Class, sql: &[u8]) {
+        if matches!(*class.commands, [Command::Definition]) {
+            self.unit.unused_databases.extend(must_be_unused(sql));
+        }
     }
 
     /// Whether the session has a server connection that it cannot leave now.
-    fn is_bound(&self) -> bool {
+    pub(super) fn is_bound(&self) -> bool {
         self.status != TransactionStatus::Idle || self.pin.is_some() || self.mode == PoolMode::Session
     }
 
-    fn raw(&mut self, request: Option<Request>, at: &At<'_>, note: u32) {
+    pub(super) fn raw(&mut self, request: Option<Request>, at: &At<'_>, note: u32) {
         self.unit.items.push(Item::Raw { request, frame: at.frame.clone(), note });
     }
 
-    fn judge(&mut self, class: &Arc<Class>, lookups: &Lookups<'_>) {
+    pub(super) fn judge(&mut self, class: &Arc<Class>, lookups: &Lookups<'_>) {
         let first = self.unit.items.is_empty();
         self.unit.demand.join(resolve(class, lookups.catalogue), first);
     }
@@ -251,8 +259,11 @@ impl Session {
         let mut note = 0;
         if at.complete {
             let sql = frontend::query(at.body).map_err(malformed)?;
-            let class = lookups.classify(sql, self.syntax);
-            if self.unit.items.is_empty() && !self.unit.started && self.answer_query(input, at, &class, reply) {
+            let class = lookups.classify(sql, self.parameters.syntax);
+            if self.unit.items.is_empty()
+                && !self.unit.is_started()
+                && self.answer_query(input, at, &class, reply)
+            {
                 return Ok(Some(Admitted::Local(at.frame.len())));
             }
             self.judge(&class, lookups);
@@ -263,13 +274,20 @@ impl Session {
         }
         // A simple Query ends the unnamed statement (exec_simple_query in src/backend/tcop/postgres.c).
         self.statements.remove(b"");
+        self.server.unread_unnamed = false;
         self.raw(Some(Request::Query), at, note);
-        self.unit.closed = true;
+        self.unit.end = UnitEnd::Closed;
         Ok(None)
     }
 
     /// Answers a query that needs no server; says whether it did.
     fn answer_query(&mut self, input: &[u8], at: &At<'_>, class: &Class, reply: &mut Vec<u8>) -> bool {
+        if class.reason == Reason::Empty {
+            self.statements.remove(b"");
+            encode::empty_query_response(reply);
+            encode::ready_for_query(reply, self.status);
+            return true;
+        }
         let [command] = &*class.commands else { return false };
         match command {
             Command::Begin(_)
@@ -306,166 +324,12 @@ impl Session {
         true
     }
 
-    fn admit_parse(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<(), ErrorReport> {
-        let parse = frontend::parse(at.body).map_err(malformed)?;
-        let class = lookups.classify(parse.sql, self.syntax);
-        self.judge(&class, lookups);
-        self.look_for_databases(&class, parse.sql);
-        let rewritten = self.deallocate_on_server(&class);
-        let sql = rewritten.as_deref().unwrap_or(parse.sql);
-        let known = self.statements.find(parse.name);
-        if parse.name.is_empty() {
-            let same = |statement: &&Arc<Statement>| {
-                *statement.sql == *sql
-                    && Arc::ptr_eq(&statement.class, &class)
-                    && statement.types.iter().copied().eq(parse.types.iter())
-            };
-            if let Some(statement) = known.filter(same).map(Arc::clone) {
-                let note = self.unit.note(Note::Unnamed { previous: Some(Arc::clone(&statement)) });
-                self.unit.items.push(Item::Parse { statement, note });
-                return Ok(());
-            }
-        }
-        let types: Vec<u32> = parse.types.iter().collect();
-        let parse_settings = self.settings.parse_key();
-        let content = Content { sql, types: &types, parse_settings, class: &class };
-        if parse.name.is_empty() {
-            let statement = lookups.registry.unnamed(&content);
-            let previous = self.statements.insert(b"", Arc::clone(&statement));
-            let note = self.unit.note(Note::Unnamed { previous });
-            self.unit.items.push(Item::Parse { statement, note });
-            return Ok(());
-        }
-        let statement = lookups.registry.named(&content);
-        if let Some(taken) = known {
-            let taken = Arc::clone(taken);
-            let note = self.unit.note(Note::Refused);
-            self.unit.items.push(Item::ParseAgain { statement, taken, note });
-            return Ok(());
-        }
-        self.statements.insert(parse.name, Arc::clone(&statement));
-        let note = self.unit.note(Note::Parsed { name: parse.name.into(), statement: Arc::clone(&statement) });
-        self.unit.items.push(Item::Parse { statement, note });
-        Ok(())
-    }
-
-    /// A Parse too long to be kept: it goes to one server under the client's own name, and the session stays there.
-    fn admit_large_parse(&mut self, at: &At<'_>) {
-        let name = at.body.split(|byte| *byte == 0).next().unwrap_or_default();
-        self.statements.remove(name);
-        self.unit.demand.primary(Reason::TooComplex);
-        self.unit.pin = Some(PinReason::SqlPrepare);
-        self.raw(Some(Request::Parse), at, 0);
-    }
-
-    fn admit_bind(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<Option<Admitted>, ErrorReport> {
-        let Some(names) = frontend::bind_names(at.body).map_err(malformed)? else {
-            return if at.complete { Err(unexpected(at)) } else { Ok(Some(Admitted::NeedMore)) };
-        };
-        let Some(statement) = self.statements.find(names.statement).map(Arc::clone) else {
-            self.refuse_server_name(names.statement)?;
-            self.unknown_statement(Request::Bind, names.statement, at);
-            return Ok(None);
-        };
-        self.judge(&statement.class, lookups);
-        self.remember_portal(names.portal, &statement.class);
-        let note = self.unit.uses(&statement);
-        let body = at.frame.start + HEADER_LEN;
-        let item = Item::Bind {
-            statement,
-            portal: body..body + names.portal.len(),
-            rest: body + names.rest_at..at.frame.end,
-            note,
-        };
-        self.unit.items.push(item);
-        Ok(None)
-    }
-
-    fn admit_describe(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<(), ErrorReport> {
-        let describe = frontend::describe(at.body).map_err(malformed)?;
-        if describe.target == Target::Portal {
-            self.raw(Some(Request::DescribePortal), at, 0);
-            return Ok(());
-        }
-        if let Some(statement) = self.statements.find(describe.name).map(Arc::clone) {
-            self.judge(&statement.class, lookups);
-            let note = self.unit.uses(&statement);
-            self.unit.items.push(Item::Describe { statement, note });
-            return Ok(());
-        }
-        self.refuse_server_name(describe.name)?;
-        self.unknown_statement(Request::DescribeStatement, describe.name, at);
-        Ok(())
-    }
-
-    fn look_for_databases(&mut self, class: &Class, sql: &[u8]) {
-        if matches!(*class.commands, [Command::Definition]) {
-            self.unit.unused_databases.extend(must_be_unused(sql));
-        }
-    }
-
-    /// Remembers what executing this portal will do. Portals live to the end of their transaction.
-    fn remember_portal(&mut self, portal: &[u8], class: &Arc<Class>) {
-        self.portals.retain(|(name, _)| **name != *portal);
-        if is_tracked(class) {
-            self.portals.push((portal.into(), Arc::clone(class)));
-        }
-    }
-
-    /// DEALLOCATE of a statement that was prepared by the protocol, for the server, which knows it by another name.
-    fn deallocate_on_server(&mut self, class: &Class) -> Option<Box<[u8]>> {
-        let [Command::Deallocate(Some(name))] = &*class.commands else { return None };
-        let statement = Arc::clone(self.statements.find(name.as_bytes())?);
-        let sql = [b"DEALLOCATE ", &*statement.server_name].concat();
-        self.unit.items.push(Item::Ensure { statement });
-        Some(sql.into())
-    }
-
-    /// A statement that the client did not prepare by the protocol: SQL may have done it, or the server says no.
-    fn unknown_statement(&mut self, request: Request, name: &[u8], at: &At<'_>) {
-        self.unit.demand.primary(Reason::SessionState);
-        if name.is_empty() {
-            self.unit.items.push(Item::WithoutUnnamed { request, frame: at.frame.clone() });
-        } else {
-            self.raw(Some(request), at, 0);
-        }
-    }
-
-    fn admit_execute(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
-        let execute = frontend::execute(at.body).map_err(malformed)?;
-        let portal = self.portals.iter().find(|(name, _)| **name == *execute.portal);
-        let note = portal.map_or(0, |(_, class)| self.unit.commands(class));
-        self.raw(Some(Request::Execute), at, note);
-        Ok(())
-    }
-
-    fn admit_close(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
-        let close = frontend::close(at.body).map_err(malformed)?;
-        if close.target == Target::Portal {
-            self.raw(Some(Request::Close), at, 0);
-            return Ok(());
-        }
-        match self.statements.remove(close.name) {
-            Some(statement) => {
-                let note = self.unit.note(Note::Closed { name: close.name.into(), statement });
-                self.unit.items.push(Item::CloseStatement { note });
-            }
-            // Closing an unknown name is no error, but SQL may have prepared something under it.
-            None if self.pin.is_some() => {
-                self.refuse_server_name(close.name)?;
-                self.raw(Some(Request::Close), at, 0);
-            }
-            None => self.unit.items.push(Item::CloseStatement { note: 0 }),
-        }
-        Ok(())
-    }
-
     /// A unit that only closes statements needs no server: the proxy alone knows their names.
     fn answer_closes(&mut self, reply: &mut Vec<u8>) -> Option<Admitted> {
         let (sync, closes) = self.unit.items.split_last()?;
         let sync = matches!(sync, Item::Raw { request: Some(Request::Sync), .. });
         let only_closes = closes.iter().all(|item| matches!(item, Item::CloseStatement { .. }));
-        if !sync || !only_closes || closes.is_empty() || self.unit.started {
+        if !sync || !only_closes || closes.is_empty() || self.unit.is_started() {
             return None;
         }
         if self.is_bound() {
@@ -479,20 +343,9 @@ impl Session {
         self.unit.clear();
         Some(Admitted::Local(admitted))
     }
-
-    /// Other clients' statements have names that no client may use.
-    fn refuse_server_name(&self, name: &[u8]) -> Result<(), ErrorReport> {
-        if !name.starts_with(SERVER_NAME_PREFIX) {
-            return Ok(());
-        }
-        let name = String::from_utf8_lossy(name).into_owned();
-        let message = format!("prepared statement \"{name}\" does not exist");
-        Err(ErrorReport::fatal(SqlState::INVALID_STATEMENT_NAME, message)
-            .with_detail("Names that begin with \"causeway_\" are those of server-side statements."))
-    }
 }
 
-fn unexpected(at: &At<'_>) -> ErrorReport {
+pub(super) fn unexpected(at: &At<'_>) -> ErrorReport {
     let message = if at.complete {
         format!("invalid frontend message type {}", at.tag)
     } else {
@@ -501,12 +354,10 @@ fn unexpected(at: &At<'_>) -> ErrorReport {
     ErrorReport::fatal(SqlState::PROTOCOL_VIOLATION, message)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn malformed(error: MalformedMessage) -> ErrorReport {
+pub(super) fn malformed(error: MalformedMessage) -> ErrorReport {
     error.report().with_severity(causeway_protocol::report::Severity::Fatal)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn fatal(error: frame::FrameError) -> ErrorReport {
     ErrorReport::fatal(SqlState::PROTOCOL_VIOLATION, error.to_string())
 }

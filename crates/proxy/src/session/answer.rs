@@ -11,7 +11,7 @@ use causeway_protocol::report::Severity;
 use causeway_protocol::sqlstate::SqlState;
 
 use super::finish::rename_statement;
-use super::unit::Note;
+use super::unit::{Note, UnitEnd};
 use super::{LARGE_FRAME, Session};
 
 /// The server's stream cannot be followed any further.
@@ -63,11 +63,11 @@ struct Forward<'a> {
 
 impl Forward<'_> {
     fn show(&mut self, bytes: Range<usize>) {
-        if self.run.end != bytes.start {
+        if self.run.end == bytes.start {
+            self.run.end = bytes.end;
+        } else {
             self.flush();
             self.run = bytes;
-        } else {
-            self.run.end = bytes.end;
         }
     }
 
@@ -100,7 +100,9 @@ impl Session {
             let rest = input.get(at..).unwrap_or_default();
             let Some(Header { tag, len }) = frame::header(rest)? else { break };
             let arrived = len.min(rest.len());
-            if arrived < len && (is_looked_into(tag) && len <= LARGE_FRAME || self.pipeline.in_rows() && is_row(tag)) {
+            if arrived < len
+                && (is_looked_into(tag) && len <= LARGE_FRAME || self.pipeline.in_rows() && is_row(tag))
+            {
                 break;
             }
             let body = rest.get(HEADER_LEN..arrived).unwrap_or_default();
@@ -119,11 +121,7 @@ impl Session {
             at += arrived;
             self.give_answers_after(&mut forward);
         }
-        // A Sync that does not end the unit, because the server skipped what came before it or was copying: the client
-        // will send another.
-        if self.unit.closed && !self.unit.part && self.pipeline.is_open() {
-            self.unit.closed = false;
-        }
+        self.reopen();
         if self.may_retry() || !forward.to_client.is_empty() {
             forward.flush();
         }
@@ -152,7 +150,7 @@ impl Session {
             at += len;
         }
         if at > start {
-            self.unit.committed = true;
+            self.unit.commit();
             self.counts.rows += rows;
             self.counts.messages += rows;
             forward.show(start..at);
@@ -202,7 +200,7 @@ impl Session {
         }
         // Answers to Parse, Bind and Describe may still be taken back; from here on the unit has been seen to run.
         if visible && !is_preliminary(tag) {
-            self.unit.committed = true;
+            self.unit.commit();
         }
         if let Some(owed) = ended {
             self.completed(owed);
@@ -214,11 +212,11 @@ impl Session {
         let (name, value) = backend::parameter_status(body)?;
         self.reported.push((name.into(), value.into()));
         // The client's server is the primary, whatever the one at hand says of itself.
-        let shown = visible && name != b"in_hot_standby";
-        if shown {
-            self.parameter(name, value);
+        if name == b"in_hot_standby" {
+            return Ok(false);
         }
-        Ok(shown)
+        // What settings of the session's own bring about is news only if the client was told otherwise.
+        Ok(self.parameters.tell(name, value) || visible)
     }
 
     fn ready(
@@ -238,9 +236,9 @@ impl Session {
         if self.injection_failure.is_some() {
             return Ok((false, Outcome::SettingsRefused));
         }
-        let ends_unit = visible || self.unit.part && self.pipeline.is_quiescent();
+        let ends_unit = visible || self.unit.end == UnitEnd::Part && self.pipeline.is_quiescent();
         if ends_unit {
-            self.unit.committed = true;
+            self.unit.commit();
             self.next_status = status;
         }
         let done = ends_unit && self.pipeline.is_quiescent();
@@ -267,7 +265,8 @@ impl Session {
         let code = fields.code();
         // The routine that finds other columns than before (src/backend/utils/cache/plancache.c); its message may be
         // in any language.
-        let outdated = code == SqlState::FEATURE_NOT_SUPPORTED && fields.get(b'R') == Some(b"RevalidateCachedQuery");
+        let outdated =
+            code == SqlState::FEATURE_NOT_SUPPORTED && fields.get(b'R') == Some(b"RevalidateCachedQuery");
         if let Answer::Failed(owed) = answer
             && outdated
             && let Some(Note::Uses { statement }) = self.unit.noted(owed.token)
@@ -276,16 +275,19 @@ impl Session {
         }
         if self.may_retry() && !outdated && runs_elsewhere(code, &fields) {
             if let Answer::Failed(owed) = answer {
-                self.unprepare(&owed, books);
+                self.unprepare(owed, books);
             }
             return Ok((false, Outcome::Retry { code, reusable: !fatal }));
         }
-        self.unit.committed = true;
+        self.unit.commit();
         self.unit.failed = true;
         if let Answer::Failed(owed) = answer {
-            let renamed = rename_statement(self, body);
+            let renamed = match self.unit.noted(owed.token) {
+                Some(Note::Refused { name }) => rename_statement(body, name),
+                _ => None,
+            };
             self.undo_skipped(books);
-            self.undo_failed(&owed, books);
+            self.undo_failed(owed, books);
             if let Some(renamed) = renamed {
                 forward.flush();
                 causeway_protocol::encode::raw(forward.to_client, tag::ERROR_RESPONSE, &renamed);
@@ -301,7 +303,7 @@ impl Session {
         // Only ReadyForQuery, saying idle, may follow for the connection to be of further use.
         let clean = *rest == *b"Z\0\0\0\x05I";
         for owed in self.pipeline.take_skipped() {
-            self.unprepare(&owed, books);
+            self.unprepare(owed, books);
         }
         let outcome = match outcome {
             Outcome::Retry { code, reusable } => {
@@ -319,10 +321,7 @@ fn is_row(tag: u8) -> bool {
 }
 
 fn is_looked_into(tag: u8) -> bool {
-    matches!(
-        tag,
-        tag::ERROR_RESPONSE | tag::READY_FOR_QUERY | tag::PARAMETER_STATUS
-    )
+    matches!(tag, tag::ERROR_RESPONSE | tag::READY_FOR_QUERY | tag::PARAMETER_STATUS)
 }
 
 fn is_preliminary(tag: u8) -> bool {
@@ -350,9 +349,7 @@ fn runs_elsewhere(code: SqlState, fields: &ErrorFields<'_>) -> bool {
         | SqlState::CANNOT_CONNECT_NOW
         | SqlState::DATABASE_DROPPED => true,
         // cannot assign TransactionIds during recovery, of large objects and pg_logical_emit_message
-        SqlState::INTERNAL_ERROR => {
-            memchr::memmem::find(fields.message(), b"during recovery").is_some()
-        }
+        SqlState::INTERNAL_ERROR => memchr::memmem::find(fields.message(), b"during recovery").is_some(),
         _ => matches!(code.class(), "42" | "3F"),
     }
 }

@@ -7,10 +7,11 @@ use causeway_protocol::backend::TransactionStatus;
 use causeway_protocol::encode;
 use causeway_protocol::frontend::Target;
 use causeway_protocol::pipeline::{Origin, Request};
+use causeway_routing::PinReason;
 
 use super::settings::transition;
 use super::statements::{Statement, server_name};
-use super::unit::{Item, Note};
+use super::unit::{Item, Note, Progress, UnitEnd};
 use super::{RETRY_LIMIT, Session};
 
 // === impl Session ===
@@ -19,8 +20,8 @@ impl Session {
     /// Prepares a unit to run on a server connection with these books, which is outside a transaction or already
     /// in this session's: what the connection lacks is sent ahead, in sync units of its own.
     pub(crate) fn begin(&mut self, books: &Books, standby: bool, to_server: &mut Vec<u8>) {
-        self.on_standby = standby;
-        self.transaction_writes |= self.unit.demand.writes;
+        self.server.standby = standby;
+        self.transaction.writes |= self.unit.demand.writes;
         let fresh = self.status == TransactionStatus::Idle || self.held_begin.is_some();
         if fresh {
             let wanted = self.settings.wanted(standby);
@@ -31,12 +32,22 @@ impl Session {
                 self.injected_settings = Some(wanted);
             }
         }
+        if fresh && self.pin.is_none() && self.unit.pin == Some(PinReason::Sequence) {
+            // What currval and lastval would tell here is another session's.
+            encode::query(to_server, b"DISCARD SEQUENCES");
+            self.pipeline.push(Request::Query, Origin::Injected, 0);
+        }
         if let Some(begin) = &self.held_begin {
             to_server.extend_from_slice(begin);
             self.pipeline.push(Request::Query, Origin::Injected, 0);
         }
-        self.unit.retryable =
-            standby && fresh && self.unit.closed && self.unit.sent == 0 && self.unit.admitted <= RETRY_LIMIT;
+        let may_run_again = standby
+            && fresh
+            && self.unit.is_closed()
+            && self.unit.sent == 0
+            && self.unit.admitted <= RETRY_LIMIT;
+        let may_run_again = may_run_again && self.pin.is_none();
+        self.unit.progress = if may_run_again { Progress::Held } else { Progress::Committed };
     }
 
     /// Sends what has been admitted and not sent yet.
@@ -52,10 +63,18 @@ impl Session {
             self.emit_item(item, input, books, to_server);
         }
         self.unit.sent = items.len();
-        self.unit.started = true;
         self.unit.items = items;
+        self.reopen();
         self.client_passing = self.unit.admitted.saturating_sub(input.len());
         self.give_answers(to_client);
+    }
+
+    /// A Sync or Query does not end the unit if the server skips it, after an error, or ignores it, while it copies: the
+    /// client will send another.
+    pub(super) fn reopen(&mut self) {
+        if self.unit.end == UnitEnd::Closed && self.pipeline.is_open() {
+            self.unit.end = UnitEnd::Open;
+        }
     }
 
     /// Lets go of the client's input that has been sent, unless the unit may have to run again; returns how many
@@ -76,7 +95,6 @@ impl Session {
         self.pipeline.clear();
         self.unit.sent = 0;
         self.unit.failed = false;
-        self.unit.retried = true;
         self.unit.preparing.clear();
         self.unit.succeeded.clear();
         self.injected_settings = None;

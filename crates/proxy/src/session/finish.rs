@@ -11,16 +11,14 @@ use causeway_routing::{Command, Isolation, Modes, PinReason, SettingValue};
 
 use super::Session;
 use super::statements::SERVER_NAME_PREFIX;
-use super::unit::Note;
+use super::unit::{Note, UnitEnd};
 use crate::config::PoolMode;
 
 /// What is to be done after a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// The session needs its server connection no longer.
-    pub(crate) release: bool,
-    /// What that has is not known, so that it cannot serve anybody else.
-    pub(crate) unclean: bool,
+    /// What becomes of the server connection.
+    pub(crate) connection: Connection,
     /// A transaction is over.
     pub(crate) transaction: bool,
     /// Something was acknowledged that was not proven to be a read.
@@ -29,6 +27,18 @@ pub(crate) struct Ended {
     pub(crate) defined: bool,
     /// The session keeps its server connection from now on.
     pub(crate) pinned: Option<PinReason>,
+}
+
+/// What becomes of the server connection after a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// The session goes on with it.
+    #[default]
+    Keep,
+    /// It goes back to its pool.
+    CheckIn,
+    /// What it has is not known, so that it cannot serve anybody else.
+    Discard,
 }
 
 // === impl Session ===
@@ -40,14 +50,21 @@ impl Session {
         self.status = self.next_status;
         self.held_begin = None;
         // The rest of what the client has in mind is skipped after an error, up to its Sync.
-        self.skipping = self.unit.part && self.unit.failed;
+        self.skipping = self.unit.end == UnitEnd::Part && self.unit.failed;
         let mut ended = Ended::default();
         self.take_effects(before, books);
         if self.status == TransactionStatus::Idle {
             self.end_transaction(self.unit.failed, books);
             self.portals.clear();
         }
-        self.unclean |= self.unit.failed && self.unit.may_have_deallocated();
+        self.server.unclean |= self.unit.failed && self.unit.may_have_deallocated();
+        // Which part of such a unit has stayed is not told.
+        if self.unit.failed && self.unit.controls_transactions() && self.unit.changes_settings() {
+            self.unit.pin = Some(PinReason::Setting);
+        }
+        if self.status == TransactionStatus::Idle && self.pin.is_none() {
+            self.server.unread_unnamed = false;
+        }
         let undone = self.unit.failed
             && self.status == TransactionStatus::Idle
             && before == TransactionStatus::Idle
@@ -59,15 +76,20 @@ impl Session {
             self.pin = Some(reason);
             ended.pinned = Some(reason);
         }
-        ended.wrote = self.transaction_writes;
+        ended.wrote = self.transaction.writes;
         ended.transaction = self.status == TransactionStatus::Idle;
-        ended.defined = ended.transaction && self.transaction_defines;
+        ended.defined = ended.transaction && self.transaction.defines;
         if ended.transaction {
-            self.transaction_writes = false;
-            self.transaction_defines = false;
+            self.transaction.writes = false;
+            self.transaction.defines = false;
         }
-        ended.release = ended.transaction && self.pin.is_none() && self.mode != PoolMode::Session;
-        ended.unclean = ended.release && std::mem::take(&mut self.unclean);
+        let needed = !ended.transaction || self.pin.is_some() || self.mode == PoolMode::Session;
+        ended.connection = match needed {
+            true => Connection::Keep,
+            false if self.server.unclean => Connection::Discard,
+            false => Connection::CheckIn,
+        };
+        self.server.unclean &= needed;
         self.unit.clear();
         self.pipeline.clear();
         ended
@@ -82,8 +104,8 @@ impl Session {
                     Command::Begin(_) => TransactionStatus::InTransaction,
                     Command::Commit { chain } | Command::Rollback { chain } => {
                         // COMMIT of a failed transaction rolls it back.
-                        let kept = matches!(command, Command::Commit { .. })
-                            && status != TransactionStatus::Failed;
+                        let kept =
+                            matches!(command, Command::Commit { .. }) && status != TransactionStatus::Failed;
                         self.end_transaction(!kept, books);
                         if *chain { TransactionStatus::InTransaction } else { TransactionStatus::Idle }
                     }
@@ -102,18 +124,18 @@ impl Session {
 
     /// A transaction, of one statement perhaps, is over: a rollback takes its settings back.
     fn end_transaction(&mut self, rolled_back: bool, books: &mut Books) {
-        self.savepoints = false;
+        self.transaction.savepoints = false;
         if self.settings.changed_in_transaction() {
             self.settings.end_transaction(rolled_back);
             if rolled_back {
-                books.settings = self.settings.wanted(self.on_standby);
+                books.settings = self.settings.wanted(self.server.standby);
             }
         }
     }
 
     /// The server is gone with the unit unfinished: whatever it was doing may have happened.
     pub(crate) fn lost(&mut self) -> bool {
-        self.transaction_writes || self.unit.demand.writes
+        self.transaction.writes || self.unit.demand.writes
     }
 
     /// No server is to be had for the gathered unit: the client gets an error, and the unit is as if skipped. Returns
@@ -135,7 +157,7 @@ impl Session {
             }
         }
         encode::error_response(answer, report);
-        if self.unit.closed && !self.unit.part {
+        if self.unit.end == UnitEnd::Closed {
             encode::ready_for_query(answer, self.status);
         } else {
             self.skipping = true;
@@ -180,7 +202,7 @@ impl Session {
     /// Requests were skipped: names and books are as before them. The last is taken back first.
     pub(super) fn undo_skipped(&mut self, books: &mut Books) {
         for owed in self.pipeline.take_skipped().iter().rev() {
-            self.unprepare(owed, books);
+            self.unprepare(*owed, books);
             match self.unit.noted(owed.token) {
                 Some(Note::Parsed { name, .. }) => {
                     self.statements.remove(name);
@@ -198,7 +220,7 @@ impl Session {
     }
 
     /// A request has failed: a Parse that did so has still ended the unnamed statement before it.
-    pub(super) fn undo_failed(&mut self, owed: &Owed, books: &mut Books) {
+    pub(super) fn undo_failed(&mut self, owed: Owed, books: &mut Books) {
         self.unprepare(owed, books);
         match self.unit.noted(owed.token) {
             Some(Note::Parsed { name, .. }) => drop(self.statements.remove(name)),
@@ -208,7 +230,7 @@ impl Session {
     }
 
     /// A request has failed or was skipped: the server does not have what it was to prepare.
-    pub(super) fn unprepare(&mut self, owed: &Owed, books: &mut Books) {
+    pub(super) fn unprepare(&mut self, owed: Owed, books: &mut Books) {
         if owed.origin == Origin::Answered {
             return;
         }
@@ -222,7 +244,7 @@ impl Session {
             }
             Some(Note::Unnamed { .. }) => books.unnamed = None,
             // The books have forgotten a statement that the server still has.
-            Some(Note::Evicted) => self.unclean = true,
+            Some(Note::Evicted) => self.server.unclean = true,
             _ => {}
         }
     }
@@ -262,12 +284,12 @@ impl Session {
                 }
             }
             Command::Savepoint => {
-                self.savepoints = true;
+                self.transaction.savepoints = true;
                 if self.settings.changed_in_transaction() {
                     self.unit.pin = Some(PinReason::Setting);
                 }
             }
-            Command::Definition => self.transaction_defines = true,
+            Command::Definition => self.transaction.defines = true,
             _ => {}
         }
     }
@@ -283,7 +305,7 @@ impl Session {
 
     /// What a rollback to a savepoint does to settings is not followed.
     fn pin_if_savepoints(&mut self) {
-        if self.savepoints {
+        if self.transaction.savepoints {
             self.unit.pin = Some(PinReason::Setting);
         }
     }
@@ -322,11 +344,9 @@ fn characteristics(modes: &Modes) -> impl Iterator<Item = (&'static str, &'stati
 }
 
 /// The body of an error that names a server-side statement, with the client's own name in its place.
-pub(super) fn rename_statement(session: &Session, body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn rename_statement(body: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let start = memchr::memmem::find(body, SERVER_NAME_PREFIX)?;
     let rest = body.get(start..)?;
     let len = rest.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(rest.len());
-    let (server_name, tail) = rest.split_at_checked(len)?;
-    let name = session.statements.name_on_server(server_name)?;
-    Some([body.get(..start)?, name, tail].concat())
+    Some([body.get(..start)?, name, rest.get(len..)?].concat())
 }

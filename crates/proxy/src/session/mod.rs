@@ -11,7 +11,9 @@ mod admit;
 mod answer;
 mod databases;
 mod emit;
+mod extended;
 mod finish;
+mod parameters;
 pub(crate) mod settings;
 pub(crate) mod statements;
 mod unit;
@@ -27,11 +29,15 @@ use causeway_routing::{Class, PinReason};
 
 pub(crate) use self::admit::Admitted;
 pub(crate) use self::answer::Outcome;
+pub(crate) use self::finish::Connection;
+pub(crate) use self::parameters::Told;
+use self::parameters::{Parameter, Parameters};
 use self::settings::SessionSettings;
 use self::statements::{ClientStatements, StatementRegistry};
 pub(crate) use self::unit::Demand;
-use self::unit::Unit;
+use self::unit::{Progress, Unit};
 use crate::config::PoolMode;
+use crate::metrics::ProcessMetrics;
 
 /// Client frames up to this length are looked at whole; longer ones are forwarded as they arrive, unclassified.
 const LARGE_FRAME: usize = 1024 * 1024;
@@ -44,6 +50,7 @@ pub(crate) struct Lookups<'a> {
     pub(crate) classifier: &'a Mutex<StatementCache>,
     pub(crate) registry: &'a StatementRegistry,
     pub(crate) catalogue: Option<&'a Catalogue>,
+    pub(crate) metrics: &'a ProcessMetrics,
 }
 
 /// What was counted since the shell last took it.
@@ -68,7 +75,6 @@ pub(crate) struct Session {
     pin: Option<PinReason>,
     /// A BEGIN READ ONLY that has been answered and not sent: the next statement decides where it goes.
     held_begin: Option<Box<[u8]>>,
-    syntax: SyntaxOptions,
     /// The unit was refused before its end: what comes up to Sync is thrown away.
     skipping: bool,
     /// How much of a client frame is still to be forwarded, or to be thrown away.
@@ -77,34 +83,61 @@ pub(crate) struct Session {
     /// How much of a server frame is still to be forwarded, or to be thrown away.
     server_passing: usize,
     server_discarding: usize,
-    /// The server connection at hand is a standby's.
-    on_standby: bool,
+    /// What is known of the server connection at hand, apart from its books.
+    server: ServerSide,
+    /// What the running transaction has done.
+    transaction: Transaction,
     /// The status that the server gave last.
     next_status: TransactionStatus,
-    /// The running transaction has savepoints.
-    savepoints: bool,
-    /// Something in the running transaction was not proven to be a read.
-    transaction_writes: bool,
-    /// Something in the running transaction has changed what the catalogue tells of.
-    transaction_defines: bool,
+    /// What the client was told of its settings.
+    parameters: Parameters,
     /// What the portals of the running transaction will do, where that must be known.
     portals: Vec<(Box<[u8]>, Arc<Class>)>,
-    /// What the server has is not known any more: the connection serves nobody else.
-    unclean: bool,
     /// What the server connection will have once the injected settings have succeeded.
     injected_settings: Option<Settings>,
     /// The body of the error that the injected settings gave.
     injection_failure: Option<Box<[u8]>>,
     /// ParameterStatus messages seen: name and value.
-    reported: Vec<(Box<[u8]>, Box<[u8]>)>,
+    reported: Vec<Parameter>,
     counts: Counts,
+}
+
+/// What is known of the server connection at hand, apart from its books.
+#[derive(Clone, Copy, Debug, Default)]
+struct ServerSide {
+    /// It is a standby's.
+    standby: bool,
+    /// It has something that the books do not tell of: it serves nobody else.
+    unclean: bool,
+    /// It has an unnamed statement of this session that was too long to be kept here.
+    unread_unnamed: bool,
+}
+
+/// What the running transaction has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transaction {
+    /// Something that was not proven to be a read.
+    writes: bool,
+    /// Something that changes what the catalogue tells of.
+    defines: bool,
+    /// It has savepoints.
+    savepoints: bool,
 }
 
 // === impl Lookups ===
 
 impl Lookups<'_> {
     fn classify(&self, sql: &[u8], syntax: SyntaxOptions) -> Arc<Class> {
-        self.classifier.lock().unwrap_or_else(PoisonError::into_inner).classify(sql, syntax)
+        let mut classifier = self.classifier.lock().unwrap_or_else(PoisonError::into_inner);
+        let misses = classifier.misses();
+        let class = classifier.classify(sql, syntax);
+        let counter = if classifier.misses() == misses {
+            &self.metrics.classifier_hits
+        } else {
+            &self.metrics.classifier_misses
+        };
+        counter.add(1);
+        class
     }
 }
 
@@ -112,7 +145,7 @@ impl Lookups<'_> {
 
 impl Session {
     /// A session that has just logged in.
-    pub(crate) fn new(mode: PoolMode, settings: SessionSettings) -> Self {
+    pub(crate) fn new(mode: PoolMode, settings: SessionSettings, told: Told) -> Self {
         Self {
             mode,
             statements: ClientStatements::default(),
@@ -122,19 +155,16 @@ impl Session {
             status: TransactionStatus::Idle,
             pin: None,
             held_begin: None,
-            syntax: SyntaxOptions { standard_conforming_strings: true, utf8: true },
             skipping: false,
             client_passing: 0,
             client_discarding: 0,
             server_passing: 0,
             server_discarding: 0,
-            on_standby: false,
+            server: ServerSide::default(),
+            transaction: Transaction::default(),
             next_status: TransactionStatus::Idle,
-            savepoints: false,
-            transaction_writes: false,
-            transaction_defines: false,
+            parameters: Parameters::new(told),
             portals: Vec::new(),
-            unclean: false,
             injected_settings: None,
             injection_failure: None,
             reported: Vec::new(),
@@ -164,7 +194,7 @@ impl Session {
 
     /// Whether the running unit could run again on another server.
     pub(crate) fn may_retry(&self) -> bool {
-        self.unit.retryable && !self.unit.committed
+        self.unit.progress == Progress::Held
     }
 
     /// The databases that must have no connections for the gathered unit to succeed.
@@ -174,7 +204,7 @@ impl Session {
 
     /// Whether the last message of the running unit has been admitted.
     pub(crate) fn unit_closed(&self) -> bool {
-        self.unit.closed
+        self.unit.is_closed()
     }
 
     /// Whether the server connection at hand is between two units and outside a transaction.
@@ -186,23 +216,24 @@ impl Session {
             && self.client_passing + self.server_passing + self.server_discarding == 0
     }
 
+    /// Whether the gathered unit leaves something on its server connection.
+    pub(crate) fn pinning(&self) -> Option<PinReason> {
+        self.unit.pin
+    }
+
+    /// Keeps the server connection from now on.
+    pub(crate) fn pin_by(&mut self, reason: PinReason) {
+        self.pin = self.pin.or(Some(reason));
+    }
+
     /// What was counted since the last call.
     pub(crate) fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
 
     /// The parameters that the server has reported since the last call.
-    pub(crate) fn take_reported(&mut self) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+    pub(crate) fn take_reported(&mut self) -> Vec<Parameter> {
         std::mem::take(&mut self.reported)
-    }
-
-    /// A parameter's value as the client knows it; some change how its statements are to be read.
-    pub(crate) fn parameter(&mut self, name: &[u8], value: &[u8]) {
-        match name {
-            b"standard_conforming_strings" => self.syntax.standard_conforming_strings = value == b"on",
-            b"client_encoding" => self.syntax.utf8 = value.eq_ignore_ascii_case(b"UTF8"),
-            _ => {}
-        }
     }
 }
 

@@ -57,8 +57,8 @@ impl SessionSettings {
 
     /// What a server connection must have; `standby` leaves out what a standby must not get.
     pub(crate) fn wanted(&self, standby: bool) -> Settings {
-        let unfit = |name: &&str| standby && self.wanted.value(name).is_some();
-        if !NOT_FOR_STANDBYS.iter().any(|name| unfit(&name)) {
+        let unfit = |name: &str| standby && self.wanted.value(name).is_some();
+        if !NOT_FOR_STANDBYS.iter().any(|name| unfit(name)) {
             return self.wanted.clone();
         }
         let mut fit = self.wanted.clone();
@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn standbys_get_no_transaction_defaults() {
-        let settings = SessionSettings::new([("default_transaction_isolation", "serializable"), ("x.y", "1")]);
+        let settings =
+            SessionSettings::new([("default_transaction_isolation", "serializable"), ("x.y", "1")]);
         assert!(settings.serializable());
         assert_eq!(settings.wanted(true).value("default_transaction_isolation"), None);
         assert_eq!(settings.wanted(true).value("x.y"), Some("'1"));

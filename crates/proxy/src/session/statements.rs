@@ -172,12 +172,6 @@ impl ClientStatements {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
-    /// The client's name for the statement that servers know by `server_name`.
-    pub(crate) fn name_on_server(&self, server_name: &[u8]) -> Option<&[u8]> {
-        let known = |(_, statement): &(&Box<[u8]>, &Arc<Statement>)| *statement.server_name == *server_name;
-        self.named.iter().find(known).map(|(name, _)| &**name)
-    }
-
     /// Forgets all, as DEALLOCATE ALL does; the unnamed statement stays.
     pub(crate) fn clear_named(&mut self) {
         self.named.clear();

@@ -56,8 +56,8 @@ pub(crate) enum Note {
     /// A client's Parse of the unnamed statement: if it fails there is none, if it is skipped there is still the
     /// previous one.
     Unnamed { previous: Option<Arc<Statement>> },
-    /// A client's Parse that the server refuses: nothing changes.
-    Refused,
+    /// A client's Parse under a name that is taken: the server refuses it, and nothing changes.
+    Refused { name: Box<[u8]> },
     /// A Close that the proxy added to make room: if it is skipped, the server still has the statement.
     Evicted,
     /// A Parse that the proxy added: if it fails, the server does not have the statement.
@@ -79,8 +79,8 @@ pub(crate) struct Unit {
     pub(crate) items: Vec<Item>,
     /// How many of them have been sent.
     pub(crate) sent: usize,
-    /// Something of it has been sent to a server.
-    pub(crate) started: bool,
+    /// How far it has come.
+    pub(crate) progress: Progress,
     /// How many bytes of the client's input they cover.
     pub(crate) admitted: usize,
     /// What it needs.
@@ -95,20 +95,36 @@ pub(crate) struct Unit {
     pub(crate) unused_databases: Vec<String>,
     /// It leaves something behind on the server connection.
     pub(crate) pin: Option<PinReason>,
-    /// Its last message, Query or Sync, has been admitted.
-    pub(crate) closed: bool,
-    /// It is only the first part of what the client has in mind: Parse and Describe, run as if it were a whole.
-    pub(crate) part: bool,
-    /// The client waits for answers before it ends the unit.
-    pub(crate) flushed: bool,
-    /// It runs on a standby whose answer may still be thrown away.
-    pub(crate) retryable: bool,
-    /// Something of its answer has been let through to the client.
-    pub(crate) committed: bool,
+    /// Where it ends, as far as that is known.
+    pub(crate) end: UnitEnd,
     /// An error of its own has been seen.
     pub(crate) failed: bool,
-    /// It is not the first attempt.
-    pub(crate) retried: bool,
+}
+
+/// Where a unit ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum UnitEnd {
+    /// Its last message has not been seen.
+    #[default]
+    Open,
+    /// Nor here, and the client waits for answers before it sends more.
+    Flushed,
+    /// At its Query or Sync.
+    Closed,
+    /// Here, before the client's own end of it: it consists of Parse and Describe, run as if that were all.
+    Part,
+}
+
+/// How far a unit has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing has been sent to a server.
+    #[default]
+    Gathered,
+    /// It runs on a standby whose answer may still be thrown away: the client has seen nothing of it.
+    Held,
+    /// It runs, for better or worse.
+    Committed,
 }
 
 // === impl Demand ===
@@ -184,19 +200,8 @@ impl Unit {
             return 0;
         }
         for command in &class.commands {
-            match command {
-                Command::Pin(reason) => self.pin = Some(*reason),
-                // Several statements succeed or fail together, and which of them ran is not told.
-                Command::Set { local: false, .. }
-                | Command::Reset(_)
-                | Command::SessionCharacteristics(_)
-                | Command::DiscardAll
-                | Command::Deallocate(_)
-                    if class.commands.len() > 1 =>
-                {
-                    self.pin = Some(PinReason::Setting);
-                }
-                _ => {}
+            if let Command::Pin(reason) = command {
+                self.pin = Some(*reason);
             }
         }
         self.note(Note::Commands(Arc::clone(class)))
@@ -214,11 +219,36 @@ impl Unit {
         self.has_command(|command| matches!(command, Command::Deallocate(_) | Command::DiscardAll))
     }
 
+    /// Whether some command of it changes settings for longer than its transaction.
+    pub(crate) fn changes_settings(&self) -> bool {
+        self.has_command(|command| {
+            matches!(
+                command,
+                Command::Set { local: false, .. } | Command::Reset(_) | Command::SessionCharacteristics(_)
+            )
+        })
+    }
+
     fn has_command(&self, wanted: impl Fn(&Command) -> bool) -> bool {
         self.notes.iter().any(|note| match note {
             Note::Commands(class) => class.commands.iter().any(&wanted),
             _ => false,
         })
+    }
+
+    /// Whether its last message has been admitted.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.end, UnitEnd::Closed | UnitEnd::Part)
+    }
+
+    /// Whether something of it has been sent to a server.
+    pub(crate) fn is_started(&self) -> bool {
+        self.progress != Progress::Gathered
+    }
+
+    /// From here on its answer is the client's.
+    pub(crate) fn commit(&mut self) {
+        self.progress = Progress::Committed;
     }
 
     /// Makes ready for the next unit, keeping the storage.

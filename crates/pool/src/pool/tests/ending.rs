@@ -237,6 +237,20 @@ async fn a_connection_opened_under_the_old_configuration_comes_too_late() {
 }
 
 #[tokio::test]
+async fn the_failure_of_an_old_configuration_is_told_to_nobody() {
+    let _frozen = freeze();
+    let server = FakeServer::start().await;
+    server.script([Greeting::HangUpLater(Duration::from_millis(50))]);
+    let pool = Pool::new(server.config(1));
+    let mut waiting = pin!(pool.checkout(soon()));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    server.until("connecting", |log| log.accepted == 1).await;
+    pool.reconfigure(Config { user: "other".into(), ..server.config(1) });
+    advance(Duration::from_millis(51)).await;
+    assert_eq!(waiting.await.unwrap().process_id(), 2);
+}
+
+#[tokio::test]
 async fn a_recycled_pool_starts_afresh() {
     let server = FakeServer::start().await;
     let pool = idle(server.config(2), 2).await;

@@ -72,6 +72,37 @@ fn sync_before_the_data_and_none_waited_for() {
     );
 }
 
+/// What is sent ahead of the unit has an end of its own.
+#[test]
+fn copy_data_ahead_of_injected_settings() {
+    let mut rig = Rig::with_settings(&[("work_mem", "6MB")]);
+    let set = "SELECT pg_catalog.set_config('work_mem', '6MB', false)";
+    rig.play(&format!(
+        "> P : COPY t FROM STDIN | B : | E | S | d 1 | c | S
+         = Q {set} | P : COPY t FROM STDIN | B : | E | S | d 1 | c
+         < T | D 6MB | C SELECT 1 | Z I | 1 | 2 | G
+         : 1 | 2 | G
+         = S
+         < C COPY 1 | Z I
+         : C COPY 1 | Z I
+         free"
+    ));
+}
+
+#[test]
+fn copy_data_and_its_end_in_one_unit() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P : COPY t FROM STDIN | B : | E | d 1 | c | S | Q SELECT 1
+         = P : COPY t FROM STDIN | B : | E | d 1 | c | S
+         < 1 | 2 | G | C COPY 1 | Z I
+         = Q SELECT 1
+         : 1 | 2 | G | C COPY 1 | Z I
+         < T | D 1 | C SELECT 1 | Z I
+         : T | D 1 | C SELECT 1 | Z I",
+    );
+}
+
 #[test]
 fn several_syncs_before_and_in_the_data() {
     let mut rig = Rig::new();

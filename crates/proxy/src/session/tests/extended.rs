@@ -1,5 +1,6 @@
 //! The extended protocol: statements under names of their own on each server connection.
 
+use super::notation;
 use super::rig::Rig;
 
 #[test]
@@ -108,6 +109,30 @@ fn own_answers_come_in_their_turn() {
          < Z I
          : Z I",
     );
+}
+
+/// A server's message may come in parts, and what is given here must not get between them.
+#[test]
+fn own_answers_wait_for_the_end_of_a_frame() {
+    let expected = "t | T | 3 | 3 | Z I";
+    let answer = notation::from_server("t | T | Z I");
+    for at in 1..answer.len() {
+        let mut rig = Rig::new();
+        rig.play("> P a: SELECT 1 | S\n= P #0: SELECT 1 | S\n< 1 | Z I\n: 1 | Z I");
+        rig.play("> D S a | C S x | C S y | S\n= D S #0 | S");
+        rig.server(&answer[..at]);
+        rig.server(&answer[at..]);
+        assert_eq!(notation::to_client(&rig.peer().to_client), expected, "split at {at}");
+        let mut rig = Rig::new();
+        rig.play("> P a: SELECT 1 | S\n= P #0: SELECT 1 | S\n< 1 | Z I\n: 1 | Z I");
+        rig.play("> D S a | B :a | H\n= D S #0 | B :#0 | H");
+        let first = at.min(notation::from_server("t | T").len());
+        rig.server(&answer[..first]);
+        rig.client(&notation::from_client("C S x | S"));
+        rig.server(&answer[first..answer.len() - 6]);
+        rig.server(&notation::from_server("2 | Z I"));
+        assert_eq!(notation::to_client(&rig.peer().to_client), "t | T | 2 | 3 | Z I", "split at {first}");
+    }
 }
 
 #[test]

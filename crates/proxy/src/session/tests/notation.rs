@@ -157,7 +157,8 @@ pub(super) fn to_server(bytes: &[u8]) -> String {
             }
             b'E' => {
                 let execute = frontend::execute(body).unwrap();
-                let rows = if execute.max_rows > 0 { format!("/{}", execute.max_rows) } else { String::new() };
+                let rows =
+                    if execute.max_rows > 0 { format!("/{}", execute.max_rows) } else { String::new() };
                 format!("E {}{rows}", text(execute.portal))
             }
             b'd' => format!("d {}", text(body)),
@@ -172,7 +173,10 @@ pub(super) fn to_client(bytes: &[u8]) -> String {
     show(bytes, |tag, body| match tag {
         b'D' => {
             let row = backend::data_row(body).unwrap();
-            format!("D {}", row.iter().map(|value| text(value.unwrap_or_default())).collect::<Vec<_>>().join(","))
+            format!(
+                "D {}",
+                row.iter().map(|value| text(value.unwrap_or_default())).collect::<Vec<_>>().join(",")
+            )
         }
         b'C' => format!("C {}", text(backend::command_complete(body).unwrap())),
         b'Z' => format!("Z {}", text(body)),

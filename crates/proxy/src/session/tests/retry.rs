@@ -203,7 +203,7 @@ fn a_standby_that_is_lost() {
          on 0",
     );
     assert!(rig.session().may_retry());
-    rig.give_up_attempt();
+    rig.give_up_attempt(false);
     rig.play(
         "= P #0: SELECT 1 | B :#0 | E | S
          < 1 | 2 | D 1 | C SELECT 1 | Z I
@@ -215,7 +215,8 @@ fn a_standby_that_is_lost() {
 fn the_bytes_of_both_attempts_are_the_same() {
     let mut rig = Rig::new();
     rig.next = 2;
-    let unit = notation::from_client("P : SELECT $1 | B : | D P | E /7 | P s: SELECT 2 | B p:s | E p | C P p | S");
+    let unit =
+        notation::from_client("P : SELECT $1 | B : | D P | E /7 | P s: SELECT 2 | B p:s | E p | C P p | S");
     for part in unit.chunks(3) {
         rig.client(part);
     }

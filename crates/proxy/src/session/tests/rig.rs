@@ -9,11 +9,14 @@ use causeway_routing::cache::{CacheLimits, StatementCache};
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::classify::Limits;
 use causeway_routing::fingerprint::Key;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 
 use super::notation;
 use crate::config::PoolMode;
+use crate::metrics::ProcessMetrics;
 use crate::session::answer::ServerFault;
-use crate::session::finish::Ended;
+use crate::session::finish::{Connection, Ended};
 use crate::session::settings::SessionSettings;
 use crate::session::statements::StatementRegistry;
 use crate::session::{Admitted, Lookups, Outcome, Session};
@@ -24,6 +27,8 @@ pub(super) struct Server {
     pub(super) standby: bool,
     /// What has arrived from it.
     inbound: Vec<u8>,
+    /// What is on its way to it, if [`Rig::wired`].
+    pub(super) wire: Vec<u8>,
 }
 
 /// A client and what the proxy has in hand for it.
@@ -58,6 +63,7 @@ pub(super) enum Over {
 pub(super) struct Rig {
     classifier: Mutex<StatementCache>,
     registry: StatementRegistry,
+    metrics: ProcessMetrics,
     pub(super) catalogue: Option<Catalogue>,
     pub(super) peers: Vec<Peer>,
     pub(super) servers: Vec<Server>,
@@ -71,14 +77,22 @@ pub(super) struct Rig {
     pub(super) retries: Vec<bool>,
     /// Server connections that were of no further use, and were replaced.
     pub(super) discarded: Vec<usize>,
+    /// What is sent to servers goes on their wires, and checkouts give any connection that fits, as this decides.
+    pub(super) wired: Option<StdRng>,
 }
 
 // === impl Peer ===
 
 impl Peer {
-    pub(super) fn new(mode: PoolMode, settings: SessionSettings) -> Self {
+    /// A client that has asked for these settings at login, and was told so.
+    pub(super) fn new(mode: PoolMode, settings: &[(&str, &str)]) -> Self {
+        // Every greeting has a time zone in it.
+        let told = [("TimeZone", "")].iter().filter(|(name, _)| settings.iter().all(|(other, _)| name != other));
+        let told = told.chain(settings).map(|(name, value)| (Box::from(*name), Box::from(value.as_bytes())));
+        let told = told.collect();
+        let settings = SessionSettings::new(settings.iter().copied());
         Self {
-            session: Session::new(mode, settings),
+            session: Session::new(mode, settings, told),
             inbound: Vec::new(),
             answer: Vec::new(),
             to_client: Vec::new(),
@@ -100,7 +114,7 @@ impl Peer {
 
 impl Server {
     pub(super) fn new(limit: usize, standby: bool) -> Self {
-        Self { books: Books::new(limit), standby, inbound: Vec::new() }
+        Self { books: Books::new(limit), standby, inbound: Vec::new(), wire: Vec::new() }
     }
 }
 
@@ -109,7 +123,7 @@ impl Server {
 impl Rig {
     /// Two clients in transaction mode; two connections to a primary, and one to a standby (server 2).
     pub(super) fn new() -> Self {
-        let peer = || Peer::new(PoolMode::Transaction, SessionSettings::new([]));
+        let peer = || Peer::new(PoolMode::Transaction, &[]);
         Self::of(vec![peer(), peer()], [false, false, true].map(|standby| Server::new(100, standby)).into())
     }
 
@@ -118,6 +132,7 @@ impl Rig {
         Self {
             classifier: Mutex::new(cache),
             registry: StatementRegistry::default(),
+            metrics: ProcessMetrics::default(),
             catalogue: None,
             peers,
             servers,
@@ -126,13 +141,14 @@ impl Rig {
             refuse_next: false,
             retries: Vec::new(),
             discarded: Vec::new(),
+            wired: None,
         }
     }
 
     /// One client whose session started with these settings.
     pub(super) fn with_settings(settings: &[(&str, &str)]) -> Self {
         let mut rig = Self::new();
-        rig.peers[0] = Peer::new(PoolMode::Transaction, SessionSettings::new(settings.iter().copied()));
+        rig.peers[0] = Peer::new(PoolMode::Transaction, settings);
         rig
     }
 
@@ -170,6 +186,7 @@ impl Rig {
     /// Deals with what has arrived from the client until nothing more comes of it.
     fn pump(&mut self) {
         while self.peer().over.is_none() && self.step() {}
+        self.send();
     }
 
     fn step(&mut self) -> bool {
@@ -178,6 +195,7 @@ impl Rig {
             classifier: &self.classifier,
             registry: &self.registry,
             catalogue: self.catalogue.as_ref(),
+            metrics: &self.metrics,
         };
         if peer.running {
             return self.take_client();
@@ -196,7 +214,7 @@ impl Rig {
     }
 
     fn checkout(&mut self) {
-        let (next, refused) = (self.next, std::mem::take(&mut self.refuse_next));
+        let (next, refused) = (self.pick(), std::mem::take(&mut self.refuse_next));
         let peer = &mut self.peers[self.acting];
         if peer.held.is_none() {
             if refused {
@@ -209,6 +227,30 @@ impl Rig {
             peer.held = Some(next);
         }
         self.relay();
+    }
+
+    /// The server connection for a checkout.
+    fn pick(&mut self) -> usize {
+        let replica = self.session().demand().replica;
+        let held: Vec<usize> = self.peers.iter().filter_map(|peer| peer.held).collect();
+        let Some(random) = &mut self.wired else { return self.next };
+        let fits = |at: &usize| !held.contains(at) && (replica || !self.servers[*at].standby);
+        let fitting: Vec<usize> = (0..self.servers.len()).filter(fits).collect();
+        *fitting.choose(random).expect("a connection that fits")
+    }
+
+    /// Puts what the acting client's server is to get on its wire.
+    fn send(&mut self) {
+        let peer = &mut self.peers[self.acting];
+        if let (Some(held), Some(_)) = (peer.held, &self.wired) {
+            self.servers[held].wire.append(&mut peer.to_server);
+        }
+    }
+
+    fn replace(&mut self, at: usize) {
+        let limit = self.servers[at].books.statements.limit();
+        self.servers[at] = Server::new(limit, self.servers[at].standby);
+        self.discarded.push(at);
     }
 
     /// Sends the gathered unit to the server at hand.
@@ -269,6 +311,7 @@ impl Rig {
             classifier: &self.classifier,
             registry: &self.registry,
             catalogue: self.catalogue.as_ref(),
+            metrics: &self.metrics,
         };
         match peer.session.admit(&peer.inbound, &lookups, &mut peer.answer) {
             Err(report) => peer.over = Some(Over::Report(report)),
@@ -306,7 +349,7 @@ impl Rig {
             Outcome::Done => self.finish(at),
             Outcome::Retry { reusable, .. } => {
                 self.retries.push(reusable);
-                self.give_up_attempt();
+                self.give_up_attempt(reusable);
             }
             Outcome::Fatal => self.peer().over = Some(Over::Told),
             Outcome::SettingsRefused => self.peer().over = Some(Over::SettingsRefused),
@@ -314,29 +357,42 @@ impl Rig {
     }
 
     fn finish(&mut self, at: usize) {
+        self.send();
         let peer = &mut self.peers[self.acting];
         let ended = peer.session.finish(&mut self.servers[at].books);
         peer.show_answer();
         (peer.running, peer.unit_over) = (false, false);
-        if ended.unclean {
-            let limit = self.servers[at].books.statements.limit();
-            self.servers[at] = Server::new(limit, self.servers[at].standby);
-            self.discarded.push(at);
+        if ended.connection == Connection::Discard {
+            self.replace(at);
         }
-        if ended.unclean || ended.release {
+        if ended.connection == Connection::CheckIn && self.wired.is_some() {
+            assert!(self.servers[at].inbound.is_empty(), "answers are left over for the next client");
+        }
+        let peer = &mut self.peers[self.acting];
+        if ended.connection != Connection::Keep {
             peer.held = None;
         }
         peer.ended = Some(ended);
     }
 
     /// The server cannot serve the unit; it runs again on the next one.
-    pub(super) fn give_up_attempt(&mut self) {
-        let next = self.next;
+    pub(super) fn give_up_attempt(&mut self, reusable: bool) {
         let peer = self.peer();
         peer.answer.clear();
         peer.to_server.clear();
         peer.session.retry();
-        peer.held = Some(next);
+        let failed = peer.held.take().expect("a server connection at hand");
+        if !reusable {
+            self.replace(failed);
+        }
+        // Not the one that has just failed, nor another standby.
+        let next = loop {
+            let next = self.pick();
+            if self.wired.is_none() || !self.servers[next].standby {
+                break next;
+            }
+        };
+        self.peer().held = Some(next);
         self.relay();
     }
 
@@ -351,8 +407,18 @@ impl Rig {
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
             let place = || format!("line {n}: {line}");
             match verb {
-                "=" => assert_eq!(notation::to_server(&std::mem::take(&mut self.peer().to_server)), rest, "{}", place()),
-                ":" => assert_eq!(notation::to_client(&std::mem::take(&mut self.peer().to_client)), rest, "{}", place()),
+                "=" => assert_eq!(
+                    notation::to_server(&std::mem::take(&mut self.peer().to_server)),
+                    rest,
+                    "{}",
+                    place()
+                ),
+                ":" => assert_eq!(
+                    notation::to_client(&std::mem::take(&mut self.peer().to_client)),
+                    rest,
+                    "{}",
+                    place()
+                ),
                 ">" => {
                     self.expect_silence(&place());
                     self.client(&notation::from_client(rest));

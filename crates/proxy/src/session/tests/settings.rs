@@ -199,8 +199,15 @@ fn transactions_inside_a_unit() {
             "> {unit} | S
              = {unit} | S
              < {answers} | Z I
-             : {answers} | Z I
-             free
+             : {answers} | Z I"
+        ));
+        if rig.session().pin().is_some() {
+            // Some of such a unit has stayed and some has not: the session may keep the connection for it.
+            assert!(statements.ends_with("COMMIT/SELECT 1%0"), "{statements}");
+            continue;
+        }
+        rig.play(&format!(
+            "free
              on 1
              > Q SELECT 1
              {wanted}"
@@ -211,7 +218,8 @@ fn transactions_inside_a_unit() {
 /// S-SE-02, second part: what savepoints do to settings is not followed; the session keeps its connection.
 #[test]
 fn settings_and_savepoints_pin() {
-    for (first, second) in [("SAVEPOINT a", "SET work_mem = '8MB'"), ("SET work_mem = '8MB'", "SAVEPOINT a")] {
+    for (first, second) in [("SAVEPOINT a", "SET work_mem = '8MB'"), ("SET work_mem = '8MB'", "SAVEPOINT a")]
+    {
         let mut rig = Rig::new();
         for query in ["BEGIN", first, second, "ROLLBACK TO a"] {
             let tag = query.split(' ').next().unwrap();

@@ -57,8 +57,6 @@ fn an_empty_query() {
     let mut rig = Rig::new();
     rig.play(
         "> Q
-         = Q
-         < I | Z I
          : I | Z I
          free",
     );

@@ -6,7 +6,6 @@ use causeway_routing::{Kind, PinReason};
 use super::notation;
 use super::rig::{Over, Peer, Rig};
 use crate::config::PoolMode;
-use crate::session::settings::SessionSettings;
 
 #[test]
 fn begin_read_only_waits_for_what_follows() {
@@ -55,7 +54,9 @@ fn a_write_after_begin_read_only_goes_to_the_primary() {
 
 #[test]
 fn an_empty_read_only_transaction_needs_no_server() {
-    for (end, tag) in [("COMMIT", "COMMIT"), ("END", "COMMIT"), ("ROLLBACK", "ROLLBACK"), ("ABORT", "ROLLBACK")] {
+    for (end, tag) in
+        [("COMMIT", "COMMIT"), ("END", "COMMIT"), ("ROLLBACK", "ROLLBACK"), ("ABORT", "ROLLBACK")]
+    {
         let mut rig = Rig::new();
         rig.play(&format!(
             "> Q BEGIN READ ONLY
@@ -162,7 +163,9 @@ fn what_fails_leaves_no_pin() {
         ("PREPARE p AS SELECT 1", true),
     ] {
         let mut rig = Rig::new();
-        rig.play(&format!("> Q {sql}\n= Q {sql}\n< E 22012 division by zero | Z I\n: E 22012 division by zero | Z I"));
+        rig.play(&format!(
+            "> Q {sql}\n= Q {sql}\n< E 22012 division by zero | Z I\n: E 22012 division by zero | Z I"
+        ));
         assert_eq!(rig.session().pin().is_some(), kept, "{sql}");
     }
 }
@@ -170,7 +173,7 @@ fn what_fails_leaves_no_pin() {
 #[test]
 fn session_mode_keeps_the_server() {
     let mut rig = Rig::new();
-    rig.peers[0] = Peer::new(PoolMode::Session, SessionSettings::new([]));
+    rig.peers[0] = Peer::new(PoolMode::Session, &[]);
     rig.play(
         "> Q SELECT 1
          = Q SELECT 1
@@ -377,7 +380,9 @@ fn definitions_are_told_when_they_are_committed() {
 
 #[test]
 fn what_is_no_message_ends_the_session() {
-    for bytes in [b"y\0\0\0\x04".to_vec(), b"Q\0\0\0\x03".to_vec(), b"Q\0\0\0\x06xy".to_vec(), b"E\0\0\0\x04".to_vec()] {
+    for bytes in
+        [b"y\0\0\0\x04".to_vec(), b"Q\0\0\0\x03".to_vec(), b"Q\0\0\0\x06xy".to_vec(), b"E\0\0\0\x04".to_vec()]
+    {
         let mut rig = Rig::new();
         rig.client(&bytes);
         assert!(
