@@ -19,7 +19,7 @@ build: prerequisites ## the release binary, target/release/causeway
 
 test: prerequisites ## all tests, on real PostgreSQL servers; at most 15 minutes on two cores
 	@cargo build -p causeway
-	@cargo test --workspace
+	@cargo test --workspace --no-fail-fast
 
 check: prerequisites ## formatting and lints
 	@cargo fmt --all --check

@@ -218,7 +218,7 @@ impl Keeper {
         let complaint = error.map(|error| error.to_string());
         if let Some(why) = complaint.as_ref().filter(|_| complaint != self.complaint) {
             // The primary serves meanwhile. The database may be gone, or be one that this role may not see.
-            info!(%database, why, "catalogue not loaded: what it defines counts as unknown");
+            info!(%database, why, "catalogue not loaded");
         }
         self.complaint = complaint;
     }

@@ -303,7 +303,10 @@ impl Pipeline {
         let ends_unit =
             |owed: &mut Owed| matches!(owed.request, Request::Query | Request::FunctionCall | Request::Sync);
         if let Some(owed) = self.owed.pop_front_if(ends_unit) {
-            self.copy_in = CopyIn::None;
+            // What the proxy asked ahead of the unit says nothing of the unit's own COPY.
+            if owed.origin != Origin::Injected {
+                self.copy_in = CopyIn::None;
+            }
             if self.owed.is_empty() && !self.open {
                 self.doubtful_syncs = 0;
             }

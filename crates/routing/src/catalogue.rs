@@ -54,7 +54,8 @@ pub struct FunctionRow {
     pub defaults: u16,
     /// `provariadic <> 0`.
     pub variadic: bool,
-    /// `provolatile`; of an aggregate the worst of its support functions, since its own is always `i`.
+    /// `provolatile`; of an aggregate the worst of its support functions, since its own is always `i`; and `v` for a
+    /// function one of whose argument defaults calls anything, since the caller evaluates those.
     pub volatility: char,
 }
 
@@ -423,3 +424,6 @@ fn functions(rows: Vec<FunctionRow>) -> Map<Box<[Function]>> {
     }
     gathered.into_iter().map(|(name, functions)| (name, functions.into_boxed_slice())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ pub struct Verdict {
 /// pinned and asks nobody.
 pub fn resolve(class: &Class, catalogue: Option<&Catalogue>) -> Verdict {
     let asks = matches!(class.kind, Kind::Read | Kind::BeginReadOnly | Kind::Session | Kind::Either);
-    if !asks || class.symbols.is_empty() {
+    if !asks {
         return Verdict { kind: class.kind, reason: class.reason };
     }
     match symbols(&class.symbols, catalogue) {

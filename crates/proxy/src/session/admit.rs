@@ -17,7 +17,7 @@ use causeway_routing::{Class, Command, Kind, Reason};
 use crate::config::PoolMode;
 
 use super::databases::must_be_unused;
-use super::unit::{Item, UnitEnd};
+use super::unit::{Item, Note, UnitEnd};
 use super::{LARGE_FRAME, Lookups, Session};
 
 /// What looking at the client's input gave.
@@ -196,10 +196,11 @@ impl Session {
                 return Ok(Some(Admitted::Local(arrived)));
             }
             tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => {
-                if at.tag != tag::COPY_DATA {
-                    self.pipeline.copy_ended();
+                if at.tag == tag::COPY_DATA {
+                    self.raw(None, at, 0);
+                } else {
+                    self.unit.items.push(Item::CopyEnd { frame: at.frame.clone() });
                 }
-                self.raw(None, at, 0);
                 self.unit.end = UnitEnd::Flushed;
             }
             _ => return Err(unexpected(at)),
@@ -235,6 +236,16 @@ impl Session {
         }
     }
 
+    /// Takes in what running a text means; returns the token for its completion.
+    pub(super) fn commands(&mut self, class: &Arc<Class>) -> u32 {
+        let drops = |command: &Command| matches!(command, Command::Deallocate(None) | Command::DiscardAll);
+        if !class.commands.iter().any(drops) {
+            return self.unit.commands(class);
+        }
+        let names = self.statements.take_named();
+        self.unit.note(Note::DropsStatements { class: Arc::clone(class), names })
+    }
+
     /// Whether the session has a server connection that it cannot leave now.
     pub(super) fn is_bound(&self) -> bool {
         self.status != TransactionStatus::Idle || self.pin.is_some() || self.mode == PoolMode::Session
@@ -268,7 +279,7 @@ impl Session {
             }
             self.judge(&class, lookups);
             self.look_for_databases(&class, sql);
-            note = self.unit.commands(&class);
+            note = self.commands(&class);
         } else {
             self.unit.demand.primary(Reason::TooComplex);
         }

@@ -94,6 +94,7 @@ impl Session {
     ) -> Result<Scan, ServerFault> {
         let mut forward = Forward { input, run: 0..0, to_client };
         let mut at = self.pass_server_rest(input.len(), &mut forward);
+        self.give_answers_after(&mut forward);
         let mut outcome = Outcome::More;
         while outcome == Outcome::More {
             at = self.pass_rows(at, &mut forward)?;
@@ -168,7 +169,8 @@ impl Session {
     }
 
     fn give_answers_after(&mut self, forward: &mut Forward<'_>) {
-        if self.pipeline.answers_next() {
+        // Not into the middle of a message.
+        if self.server_passing == 0 && self.pipeline.answers_next() {
             forward.flush();
             self.give_answers(forward.to_client);
         }
@@ -214,6 +216,10 @@ impl Session {
         // The client's server is the primary, whatever the one at hand says of itself.
         if name == b"in_hot_standby" {
             return Ok(false);
+        }
+        // No command of the client's has changed it: a function has, or the server's configuration. Nobody else gets it.
+        if visible && !self.unit.has_commands() {
+            self.server.unclean = true;
         }
         // What settings of the session's own bring about is news only if the client was told otherwise.
         Ok(self.parameters.tell(name, value) || visible)

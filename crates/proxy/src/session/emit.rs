@@ -64,9 +64,14 @@ impl Session {
         }
         self.unit.sent = items.len();
         self.unit.items = items;
+        if self.pipeline.has_skipped() {
+            self.undo_skipped(books);
+        }
         self.reopen();
         self.client_passing = self.unit.admitted.saturating_sub(input.len());
-        self.give_answers(to_client);
+        if self.server_passing == 0 {
+            self.give_answers(to_client);
+        }
     }
 
     /// A Sync or Query does not end the unit if the server skips it, after an error, or ignores it, while it copies: the
@@ -124,8 +129,15 @@ impl Session {
                     if matches!(request, Request::Query | Request::Parse) {
                         books.unnamed = None;
                     }
+                    if let Some(Note::DropsStatements { .. }) = self.unit.noted(*note) {
+                        books.statements.clear();
+                    }
                     self.pipeline.push(request, Origin::Client, *note);
                 }
+            }
+            Item::CopyEnd { frame } => {
+                to_server.extend_from_slice(input.get(frame.clone()).unwrap_or_default());
+                self.pipeline.copy_ended();
             }
             Item::Parse { statement, note } => self.emit_parse(statement, *note, books, to_server),
             Item::ParseAgain { statement, taken, note } => {

@@ -150,7 +150,8 @@ impl Session {
     pub(super) fn admit_execute(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
         let execute = frontend::execute(at.body).map_err(malformed)?;
         let portal = self.portals.iter().find(|(name, _)| **name == *execute.portal);
-        let note = portal.map_or(0, |(_, class)| self.unit.commands(class));
+        let class = portal.map(|(_, class)| Arc::clone(class));
+        let note = class.map_or(0, |class| self.commands(&class));
         self.raw(Some(Request::Execute), at, note);
         Ok(())
     }

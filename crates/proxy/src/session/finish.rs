@@ -153,6 +153,7 @@ impl Session {
                 Note::Closed { name, statement } => {
                     self.statements.insert(&name, statement);
                 }
+                Note::DropsStatements { names, .. } => self.statements.restore_named(names),
                 _ => {}
             }
         }
@@ -178,7 +179,9 @@ impl Session {
     pub(super) fn completed(&mut self, owed: Owed) {
         if owed.request == Request::Execute {
             self.counts.extended_queries += 1;
-            if let Some(Note::Commands(class)) = self.unit.noted(owed.token) {
+            if let Some(Note::Commands(class) | Note::DropsStatements { class, .. }) =
+                self.unit.noted(owed.token)
+            {
                 self.unit.succeeded.push(Arc::clone(class));
             }
         }
@@ -192,7 +195,7 @@ impl Session {
                     books.settings = settings;
                 }
             }
-            Some(Note::Commands(class)) if !self.unit.failed => {
+            Some(Note::Commands(class) | Note::DropsStatements { class, .. }) if !self.unit.failed => {
                 self.unit.succeeded.push(Arc::clone(class));
             }
             _ => {}
@@ -214,6 +217,7 @@ impl Session {
                 Some(Note::Closed { name, statement }) => {
                     self.statements.insert(name, Arc::clone(statement));
                 }
+                Some(Note::DropsStatements { names, .. }) => self.statements.restore_named(names.clone()),
                 _ => {}
             }
         }
@@ -225,6 +229,7 @@ impl Session {
         match self.unit.noted(owed.token) {
             Some(Note::Parsed { name, .. }) => drop(self.statements.remove(name)),
             Some(Note::Unnamed { .. }) => drop(self.statements.remove(b"")),
+            Some(Note::DropsStatements { names, .. }) => self.statements.restore_named(names.clone()),
             _ => {}
         }
     }
@@ -244,7 +249,8 @@ impl Session {
             }
             Some(Note::Unnamed { .. }) => books.unnamed = None,
             // The books have forgotten a statement that the server still has.
-            Some(Note::Evicted) => self.server.unclean = true,
+            // Or all of them, before it turned out that they stay.
+            Some(Note::Evicted | Note::DropsStatements { .. }) => self.server.unclean = true,
             _ => {}
         }
     }
@@ -266,17 +272,9 @@ impl Session {
                 self.pin_if_savepoints();
             }
             Command::DiscardAll => {
-                self.statements.clear_named();
-                self.statements.remove(b"");
                 self.settings.reset(None);
                 books.settings.clear();
-                books.statements.clear();
-                books.unnamed = None;
                 self.pin = None;
-            }
-            Command::Deallocate(None) => {
-                self.statements.clear_named();
-                books.statements.clear();
             }
             Command::Deallocate(Some(name)) => {
                 if let Some(statement) = self.statements.remove(name.as_bytes()) {

@@ -56,10 +56,13 @@ pub(crate) struct Content<'a> {
     pub(crate) class: &'a Arc<Class>,
 }
 
+/// Named statements by their names.
+pub(crate) type Names = HashMap<Box<[u8]>, Arc<Statement>>;
+
 /// The names one client has given to its statements.
 #[derive(Debug, Default)]
 pub(crate) struct ClientStatements {
-    named: HashMap<Box<[u8]>, Arc<Statement>>,
+    named: Names,
     unnamed: Option<Arc<Statement>>,
 }
 
@@ -172,9 +175,14 @@ impl ClientStatements {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
-    /// Forgets all, as DEALLOCATE ALL does; the unnamed statement stays.
-    pub(crate) fn clear_named(&mut self) {
-        self.named.clear();
+    /// Takes all names away, as DEALLOCATE ALL does; the unnamed statement stays.
+    pub(crate) fn take_named(&mut self) -> Names {
+        std::mem::take(&mut self.named)
+    }
+
+    /// Gives names back that were taken away.
+    pub(crate) fn restore_named(&mut self, names: Names) {
+        self.named.extend(names);
     }
 }
 

@@ -7,7 +7,7 @@ use causeway_pool::StatementId;
 use causeway_protocol::pipeline::Request;
 use causeway_routing::{Class, Command, Kind, PinReason, Reason, resolve::Verdict};
 
-use super::statements::Statement;
+use super::statements::{Names, Statement};
 
 /// What a unit needs, joined over everything in it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Demand {
 pub(crate) enum Item {
     /// Forwarded as it is; the range may reach beyond what has arrived.
     Raw { request: Option<Request>, frame: Range<usize>, note: u32 },
+    /// CopyDone or CopyFail.
+    CopyEnd { frame: Range<usize> },
     /// Parse.
     Parse { statement: Arc<Statement>, note: u32 },
     /// Parse under a name that is taken: the server shall say so.
@@ -68,6 +70,8 @@ pub(crate) enum Note {
     Closed { name: Box<[u8]>, statement: Arc<Statement> },
     /// A statement whose commands take effect when it succeeds.
     Commands(Arc<Class>),
+    /// Likewise; it drops all prepared statements, and the client's names for them have been put away here.
+    DropsStatements { class: Arc<Class>, names: Names },
     /// The injected settings.
     Settings,
 }
@@ -229,9 +233,14 @@ impl Unit {
         })
     }
 
+    /// Whether it has commands that the session follows.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.has_command(|_| true)
+    }
+
     fn has_command(&self, wanted: impl Fn(&Command) -> bool) -> bool {
         self.notes.iter().any(|note| match note {
-            Note::Commands(class) => class.commands.iter().any(&wanted),
+            Note::Commands(class) | Note::DropsStatements { class, .. } => class.commands.iter().any(&wanted),
             _ => false,
         })
     }

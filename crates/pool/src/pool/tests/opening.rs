@@ -237,3 +237,24 @@ async fn a_fatal_answer_to_the_verification_is_a_refusal() {
         other => panic!("{other:?}"),
     }
 }
+
+#[tokio::test]
+async fn sockets_notice_dead_peers_and_do_not_delay() {
+    let server = FakeServer::start().await;
+    let keepalive = crate::Keepalive {
+        idle: Duration::from_secs(7),
+        interval: Duration::from_secs(3),
+        count: 2,
+        user_timeout: Duration::from_secs(11),
+    };
+    let pool = Pool::new(Config { keepalive, ..server.config(1) });
+    let lease = pool.checkout(soon()).await.unwrap();
+    let crate::ServerStream::Tcp(socket) = &lease.stream else { panic!("not TCP") };
+    assert!(socket.nodelay().unwrap());
+    let socket = socket2::SockRef::from(socket);
+    assert!(socket.keepalive().unwrap());
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), keepalive.idle);
+    assert_eq!(socket.tcp_keepalive_interval().unwrap(), keepalive.interval);
+    assert_eq!(socket.tcp_keepalive_retries().unwrap(), keepalive.count);
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(keepalive.user_timeout));
+}

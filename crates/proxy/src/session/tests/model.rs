@@ -31,6 +31,7 @@ struct Failure(&'static str, String);
 
 /// A server process.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are as independent as the server's own globals")]
 pub(super) struct Model {
     standby: bool,
     input: Vec<u8>,
@@ -273,14 +274,25 @@ impl Model {
             self.unnamed = None;
         }
         self.analyse(&sql)?;
+        // In a failed transaction a server would find a COMMIT fit and the name taken. A proxy would have to prepare
+        // what has the name first, and cannot: it is refused for that reason, here as well.
+        if self.status == TransactionStatus::Failed && self.named.contains_key(&name) {
+            return fails("25P02", "current transaction is aborted");
+        }
         if name.is_empty() {
             self.unnamed = Some(sql);
-        } else if self.named.contains_key(&name) {
-            return fails("42P05", format!("prepared statement \"{name}\" already exists"));
         } else {
-            self.named.insert(name, sql);
+            self.store(&name, sql)?;
         }
         encode::parse_complete(&mut self.unflushed);
+        Ok(())
+    }
+
+    fn store(&mut self, name: &str, sql: String) -> Result<(), Failure> {
+        if self.named.contains_key(name) {
+            return fails("42P05", format!("prepared statement \"{name}\" already exists"));
+        }
+        self.named.insert(name.to_owned(), sql);
         Ok(())
     }
 
@@ -322,7 +334,8 @@ impl Model {
             Target::Statement => self.statement(&name)?,
             Target::Portal => self.portal(&name)?.sql,
         };
-        if returns_rows(&sql) {
+        // A server would describe what gives no rows even in a failed transaction; the same reservation.
+        if returns_rows(&sql) || describe.target == Target::Statement {
             self.allowed(&sql)?;
         }
         if describe.target == Target::Statement {
@@ -504,12 +517,8 @@ impl Model {
                 self.set_or_reset(sql);
                 verb
             }
-            "PREPARE" if self.named.contains_key(second) => {
-                return fails("42P05", format!("prepared statement \"{second}\" already exists"));
-            }
             "PREPARE" => {
-                let prepared = sql.split(" AS ").nth(1).unwrap_or_default();
-                self.named.insert(second.to_owned(), prepared.to_owned());
+                self.store(second, sql.split(" AS ").nth(1).unwrap_or_default().to_owned())?;
                 "PREPARE"
             }
             "DEALLOCATE" if second == "ALL" => {

@@ -109,7 +109,7 @@ fn the_name_in_an_error_is_the_one_that_was_used() {
     );
 }
 
-/// Only a Parse that is executed drops what it replaces (exec_parse_message in src/backend/tcop/postgres.c).
+/// Only a Parse that is executed drops what it replaces (`exec_parse_message` in src/backend/tcop/postgres.c).
 #[test]
 fn a_skipped_unnamed_parse_leaves_the_earlier_one() {
     let mut rig = Rig::new();
@@ -250,6 +250,41 @@ fn a_query_that_is_skipped_ends_nothing() {
          < Z I
          : Z I
          free",
+    );
+}
+
+/// The server skips what reaches it after the error, up to Sync.
+#[test]
+fn what_comes_after_the_error_leaves_no_name() {
+    let mut rig = Rig::new();
+    prepared(&mut rig);
+    rig.play(
+        "> B :nope | E | H
+         = B :nope | E | H
+         < E 26000 prepared statement \"nope\" does not exist
+         : E 26000 prepared statement \"nope\" does not exist",
+    );
+    for part in ["P t: SELECT 2 | C S s | H", "P u: SELECT 2 | S"] {
+        rig.client(&super::notation::from_client(part));
+        // What of it gets there at all is of no account.
+        rig.peer().to_server.clear();
+    }
+    rig.play(
+        "< Z I
+         : Z I
+         free
+         > B :s | S
+         = B :#0 | S
+         < 2 | Z I
+         : 2 | Z I
+         > B :t | S
+         = B :t | S
+         < E 26000 prepared statement \"t\" does not exist | Z I
+         : E 26000 prepared statement \"t\" does not exist | Z I
+         > B :u | S
+         = B :u | S
+         < E 26000 prepared statement \"u\" does not exist | Z I
+         : E 26000 prepared statement \"u\" does not exist | Z I",
     );
 }
 

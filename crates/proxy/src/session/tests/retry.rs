@@ -341,6 +341,7 @@ fn an_answer_to_nothing_is_a_fault() {
         let mut rig = Rig::new();
         rig.play("> B :x | S\n= B :x | S");
         rig.server(&notation::from_server(answer));
-        assert!(matches!(rig.peer().over, Some(Over::Fault(_))), "{answer}");
+        let Some(Over::Fault(fault)) = &rig.peer().over else { panic!("{answer}") };
+        assert!(fault.to_string().contains("while Some(Bind) was owed"), "{fault}");
     }
 }

@@ -87,7 +87,8 @@ impl Peer {
     /// A client that has asked for these settings at login, and was told so.
     pub(super) fn new(mode: PoolMode, settings: &[(&str, &str)]) -> Self {
         // Every greeting has a time zone in it.
-        let told = [("TimeZone", "")].iter().filter(|(name, _)| settings.iter().all(|(other, _)| name != other));
+        let told =
+            [("TimeZone", "")].iter().filter(|(name, _)| settings.iter().all(|(other, _)| name != other));
         let told = told.chain(settings).map(|(name, value)| (Box::from(*name), Box::from(value.as_bytes())));
         let told = told.collect();
         let settings = SessionSettings::new(settings.iter().copied());
@@ -162,11 +163,6 @@ impl Rig {
 
     pub(super) fn is_running(&self) -> bool {
         self.peers[self.acting].running
-    }
-
-    /// Whether bytes from the client wait to be looked at.
-    pub(super) fn has_input(&self) -> bool {
-        !self.peers[self.acting].inbound.is_empty()
     }
 
     /// The client sends something.

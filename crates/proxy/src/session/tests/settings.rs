@@ -336,7 +336,7 @@ fn statements_are_not_shared_between_time_zones() {
     );
 }
 
-/// A text under standard_conforming_strings off is not judged.
+/// A text under `standard_conforming_strings` off is not judged.
 #[test]
 fn what_the_server_reports_decides_how_texts_are_read() {
     let mut rig = Rig::new();
