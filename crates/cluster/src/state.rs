@@ -181,7 +181,7 @@ fn log_node(cluster: &str, view: &NodeView, why: &str, first: bool) {
         NodeState::Serving => info!(%cluster, %node, role, state, "the node serves"),
         // At first a replica has had no chance yet to show a position of the primary's.
         NodeState::Lagging if first => {
-            info!(%cluster, %node, role, state, why, "the node does not serve yet")
+            info!(%cluster, %node, role, state, why, "the node does not serve yet");
         }
         NodeState::Lagging | NodeState::Down | NodeState::Refused => {
             warn!(%cluster, %node, role, state, why, "the node does not serve");

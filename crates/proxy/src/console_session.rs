@@ -155,7 +155,7 @@ impl ConsoleSession<'_> {
     async fn query(&mut self, body: &[u8]) -> Result<(), ErrorReport> {
         let sql = text(frontend::query(body).map_err(malformed)?)?;
         let mut any = false;
-        for statement in sql.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
+        for statement in statements(sql) {
             any = true;
             let reply = self.console.run(&self.entry.user, statement).await?;
             let out = &mut self.door.outbound;
@@ -249,6 +249,20 @@ impl ConsoleSession<'_> {
     }
 }
 
+/// The statements of a query. One that is about SQL takes the rest of the text, semicolons and all.
+fn statements(mut sql: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    while let Some(start) = sql.find(|c: char| c != ';' && !c.is_whitespace()) {
+        let rest = sql.get(start..).unwrap_or_default();
+        let explains = rest.get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"));
+        let end = if explains { rest.len() } else { rest.find(';').unwrap_or(rest.len()) };
+        let (statement, remaining) = rest.split_at(end);
+        found.push(statement.trim_end_matches(|c: char| c == ';' || c.is_whitespace()));
+        sql = remaining;
+    }
+    found
+}
+
 fn text(bytes: &[u8]) -> Result<&str, ErrorReport> {
     std::str::from_utf8(bytes).map_err(|_| {
         ErrorReport::error(SqlState::CHARACTER_NOT_IN_REPERTOIRE, "console statements are UTF-8")
@@ -329,5 +343,18 @@ fn complete(out: &mut Vec<u8>, tag: &str, rows: usize) {
         encode::command_complete(out, format!("SELECT {rows}").as_bytes());
     } else {
         encode::command_complete(out, tag.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_told_apart() {
+        assert_eq!(statements(" SHOW POOLS ; ; show clients;"), ["SHOW POOLS", "show clients"]);
+        assert_eq!(statements(";;"), Vec::<&str>::new());
+        let explain = "EXPLAIN ROUTE DATABASE d SELECT $$;$$; DELETE FROM t";
+        assert_eq!(statements(&format!("SHOW VERSION; {explain}; ")), ["SHOW VERSION", explain]);
     }
 }

@@ -10,7 +10,7 @@ use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::resolve::Verdict;
 use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
-use causeway_routing::{Fence, Level, NodeId, Reason, Role};
+use causeway_routing::{Fence, Kind, Level, NodeId, Reason, Role};
 use tokio::time::Instant;
 
 use crate::client::{Client, End};
@@ -301,7 +301,8 @@ impl Client {
 }
 
 fn verdict(demand: Demand) -> Verdict {
-    let kind = if demand.replica { causeway_routing::Kind::Read } else { demand.kind };
+    // The unit as a whole is a read or it is not; only a read has a requirement to go by.
+    let kind = if demand.replica { Kind::Read } else { Kind::Write };
     Verdict { kind, reason: demand.reason }
 }
 

@@ -144,8 +144,8 @@ impl Demand {
     pub(crate) fn join(&mut self, verdict: Verdict, first: bool) {
         let harmless = match verdict.kind {
             Kind::Read | Kind::Either => true,
-            // A whole read-only transaction may live on a replica if it starts with something to judge it by.
-            Kind::BeginReadOnly => first,
+            // A whole read-only transaction may live on a replica if the unit begins with it. Bind is judged as Parse was.
+            Kind::BeginReadOnly => first || self.kind == Kind::BeginReadOnly,
             Kind::TransactionControl => self.kind == Kind::BeginReadOnly,
             _ => false,
         };

@@ -273,12 +273,12 @@ impl Model {
         if name.is_empty() {
             self.unnamed = None;
         }
-        self.analyse(&sql)?;
-        // In a failed transaction a server would find a COMMIT fit and the name taken. A proxy would have to prepare
+        // In a failed transaction a server would look at the text first, and might find the name taken. A proxy would have to prepare
         // what has the name first, and cannot: it is refused for that reason, here as well.
         if self.status == TransactionStatus::Failed && self.named.contains_key(&name) {
             return fails("25P02", "current transaction is aborted");
         }
+        self.analyse(&sql)?;
         if name.is_empty() {
             self.unnamed = Some(sql);
         } else {
@@ -492,6 +492,12 @@ impl Model {
         Ok(vec![sql.trim_start_matches("SELECT ").to_owned()])
     }
 
+    /// A standby refuses all of them; but a session that goes over to a transaction that may write in the middle of a
+    /// read-only one cannot leave its server.
+    fn refuses_writes(&self) -> bool {
+        self.read_only || self.standby && self.status == TransactionStatus::Idle
+    }
+
     fn set(&mut self, name: &str, value: String) {
         self.local.remove(name);
         self.settings.insert(name.to_owned(), value);
@@ -503,7 +509,7 @@ impl Model {
         let (verb, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let tag = match verb {
             "BEGIN" | "COMMIT" | "ROLLBACK" | "SAVEPOINT" | "RELEASE" => return self.control(sql),
-            "INSERT" if self.read_only || self.standby => {
+            "INSERT" if self.refuses_writes() => {
                 return fails("25006", "cannot execute INSERT in a read-only transaction");
             }
             "INSERT" => "INSERT 0 1",
@@ -629,7 +635,7 @@ impl Model {
     // === COPY from the client ===
 
     fn copy_in(&mut self, copy: Copy) -> Result<(), Failure> {
-        if self.read_only || self.standby {
+        if self.refuses_writes() {
             return fails("25006", "cannot execute COPY FROM in a read-only transaction");
         }
         self.shown = true;
