@@ -18,11 +18,15 @@ use crate::home::Home;
 use crate::lease::{Denied, Held, Memory};
 use crate::login;
 use crate::metrics::DecisionTarget;
+use crate::pools::Running;
 use crate::registry::{ClientState, Registration};
-use crate::relay::{Event, Relayed};
+use crate::relay::{CANCEL_TIMEOUT, Event, Relayed};
 use crate::session::settings::SessionSettings;
 use crate::session::{Admitted, Connection, Lookups, Session, Told};
-use crate::socket::{self, ClientStream};
+use crate::socket::{self, ClientStream, Socket};
+
+/// How long a statement that may write, and that nobody waits for any more, keeps its place in the pool.
+const ABANDONED_WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(10);
 
 /// How long a server may take to reset its session.
 const RESET_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -45,6 +49,10 @@ pub(crate) struct Client {
     pub(crate) memory: Memory,
     /// The running unit has been answered.
     pub(crate) unit_over: bool,
+    /// The client sends nothing more; it may still read.
+    pub(crate) input_ended: bool,
+    /// The running unit, for the load of its node.
+    pub(crate) running: Option<Running>,
     /// The pin that others know of.
     pinned: Option<PinReason>,
     /// When the running unit was sent.
@@ -103,6 +111,8 @@ impl Client {
             held: None,
             memory: Memory::default(),
             unit_over: false,
+            input_ended: false,
+            running: None,
             pinned: None,
             started: Instant::now(),
         }
@@ -134,6 +144,7 @@ impl Client {
         };
         let admitted = self.session.admit(self.inbound.filled(), &lookups, &mut self.answer);
         match admitted.map_err(End::Report)? {
+            Admitted::NeedMore if self.input_ended => Err(End::ClientLeft),
             Admitted::NeedMore => self.idle().await,
             Admitted::Local(consumed) => {
                 self.inbound.consume(consumed);
@@ -225,10 +236,8 @@ impl Client {
 
     /// A replica could not serve the unit, and the client has seen nothing of the attempt.
     fn give_up_attempt(&mut self, reusable: bool, excluded: &mut Vec<NodeId>) {
-        if let Some(held) = &self.held {
-            excluded.push(held.id);
-            held.pool.load.ended(None);
-        }
+        excluded.extend(self.held.as_ref().map(|held| held.id));
+        self.running = None;
         self.home.metrics.retries.add(1);
         self.answer.clear();
         self.to_server.clear();
@@ -238,13 +247,14 @@ impl Client {
 
     /// The unit has been answered.
     fn finish(&mut self) -> Result<(), End> {
+        self.running = None;
         let Some(held) = &mut self.held else { return Ok(()) };
         let mut ended = self.session.finish(&mut held.lease.books);
         let now = Instant::now();
         let metrics = held.pool.metrics(held.role);
         let latency = now - self.started;
         metrics.query_duration.record(latency);
-        held.pool.load.ended(Some(latency));
+        held.pool.load.answered(latency);
         if ended.transaction {
             metrics.transactions.add(1);
             held.lease.count_transaction();
@@ -318,6 +328,10 @@ impl Client {
         };
         if matches!(end, End::Terminated | End::ClientLeft) && self.session.is_resting() {
             self.reset().await;
+        } else if self.running.is_some()
+            && let Some(held) = self.held.take()
+        {
+            tokio::spawn(abandon(held, self.session.lost()));
         }
         self.discard(reason);
         if let End::Report(report) = &end {
@@ -328,7 +342,7 @@ impl Client {
         if let End::ClientIo(error) = &end {
             tracing::debug!(client = self.entry.key.process_id, %error, "client connection broke");
         }
-        if matches!(end, End::Report(_) | End::Told) {
+        if !matches!(end, End::ClientIo(_)) {
             self.flush_last().await;
         }
         self.shared.metrics.process.disconnects.add(1);
@@ -353,6 +367,33 @@ impl Client {
             Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
         }
     }
+}
+
+/// Waits for a server to end what nobody waits for any more: until then its connection counts in the pool, so that
+/// impatient clients do not pile up work there. A read is cancelled; what may write runs to its end, as it would without
+/// a pool.
+async fn abandon(mut held: Held, writes: bool) {
+    if !writes && let Err(error) = held.lease.cancel_handle().cancel(Instant::now() + CANCEL_TIMEOUT).await {
+        tracing::debug!(%error, "cancel request failed");
+    }
+    let patience = if writes { ABANDONED_WRITE_TIMEOUT } else { CANCEL_TIMEOUT };
+    let over = async {
+        let server = &mut *held.lease;
+        loop {
+            let read = std::future::poll_fn(|cx| server.stream.poll_fill(cx, &mut server.inbound)).await;
+            // ReadyForQuery ends a message stream, and so what is read: the body of another message that happens to
+            // end alike only closes the connection earlier.
+            let ready = matches!(server.inbound.filled(), [.., b'Z', 0, 0, 0, 5, b'I' | b'T' | b'E']);
+            if ready || !matches!(read, Ok(n) if n > 0) {
+                return;
+            }
+            server.inbound.consume(server.inbound.len().saturating_sub(8));
+        }
+    };
+    if tokio::time::timeout(patience, over).await.is_err() {
+        tracing::info!(node = %held.pool.key.node, "a statement that nobody waits for still runs");
+    }
+    held.lease.discard(CloseReason::ClientGone);
 }
 
 /// A read-only transaction has begun on a replica, and now wants what only the primary can give: on the replica it would

@@ -255,9 +255,9 @@ impl Client {
 
     fn poll_client_gone<T>(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Result<T, End>> {
         // What it sends meanwhile waits in the buffer, and beyond that in the socket.
-        while self.inbound.len() < crate::socket::BUFFER_LEN {
+        while self.inbound.len() < crate::socket::BUFFER_LEN && !self.input_ended {
             match self.stream.poll_fill(cx, &mut self.inbound) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(End::ClientLeft)),
+                Poll::Ready(Ok(0)) => self.input_ended = true,
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(End::ClientIo(error))),
                 Poll::Pending => break,

@@ -36,6 +36,10 @@ pub(crate) struct NodeLoad {
     latency_nanos: AtomicU64,
 }
 
+/// A statement that counts as running until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running(Arc<NodeLoad>);
+
 /// One pool, and what is counted for it.
 #[derive(Debug)]
 pub(crate) struct NodePool {
@@ -64,14 +68,13 @@ pub(crate) struct Pools {
 
 impl NodeLoad {
     /// A statement is being sent.
-    pub(crate) fn started(&self) {
+    pub(crate) fn start(self: &Arc<Self>) -> Running {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(self))
     }
 
-    /// A statement has been answered after `latency`, or has come to nothing.
-    pub(crate) fn ended(&self, latency: Option<Duration>) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let Some(latency) = latency else { return };
+    /// A statement has been answered after `latency`.
+    pub(crate) fn answered(&self, latency: Duration) {
         let sample = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         let old = self.latency_nanos.load(Ordering::Relaxed);
         // An eighth of each new sample; a lost update between two sessions is one sample less.
@@ -85,6 +88,14 @@ impl NodeLoad {
             in_flight: self.in_flight.load(Ordering::Relaxed),
             latency: Duration::from_nanos(self.latency_nanos.load(Ordering::Relaxed)),
         }
+    }
+}
+
+// === impl Running ===
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

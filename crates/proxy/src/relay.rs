@@ -56,8 +56,8 @@ impl Client {
         self.started = Instant::now();
         if let Some(held) = &mut self.held {
             let standby = held.role == causeway_routing::Role::Replica;
-            self.session.begin(&held.lease.books, standby, &mut self.to_server);
-            held.pool.load.started();
+            self.session.begin(&mut held.lease.books, standby, &mut self.to_server);
+            self.running = Some(held.pool.load.start());
         }
         self.send_admitted();
         self.unit_over = false;
@@ -135,9 +135,13 @@ impl Client {
             }
         }
         let room = resting || !self.session.unit_closed() || self.inbound.len() < BUFFER_LEN;
-        if self.to_server.is_empty() && room {
+        if self.to_server.is_empty() && room && !self.input_ended {
             match self.stream.poll_fill(cx, &mut self.inbound) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(End::ClientLeft)),
+                Poll::Ready(Ok(0)) => {
+                    // What it has sent before is still carried out, as a server would.
+                    self.input_ended = true;
+                    return Poll::Ready(Ok(Event::Client));
+                }
                 Poll::Ready(Ok(_)) => return Poll::Ready(Ok(Event::Client)),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(End::ClientIo(error))),
                 Poll::Pending => {}
@@ -195,9 +199,12 @@ impl Client {
             let before = self.inbound.len();
             self.take_client_once()?;
             if before == self.inbound.len() || self.inbound.is_empty() {
-                return Ok(());
+                break;
             }
         }
+        // The rest of the unit, or of the data that the server copies, will not come.
+        let waits = !self.session.unit_closed() || self.session.is_passing() || self.session.in_copy();
+        if self.input_ended && waits && !self.unit_over { Err(End::ClientLeft) } else { Ok(()) }
     }
 
     fn take_client_once(&mut self) -> Result<(), End> {

@@ -147,7 +147,7 @@ pub(crate) fn unicode_name(token: Token, sql: &str, escape: char) -> Option<Box<
     (!name.is_empty() && name.len() <= LONGEST_NAME).then(|| name.into_boxed_str())
 }
 
-/// Resolves `\XXXX` and `\+XXXXXX`; surrogate pairs and anything malformed are left to the server.
+/// Resolves `\` with four hexadecimal digits and `\+` with six; surrogate pairs and anything malformed are left to the server.
 fn unescape(text: &str, escape: char) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -116,7 +116,9 @@ impl Session {
             match tag {
                 tag::COPY_DATA => {}
                 tag::COPY_DONE | tag::COPY_FAIL => self.pipeline.copy_ended(),
-                tag::SYNC | tag::FLUSH if self.pipeline.in_copy() => {}
+                tag::TERMINATE => break,
+                // Sync and Flush are ignored there; anything else the server refuses, and closes the connection.
+                _ if self.pipeline.in_copy() => {}
                 _ => break,
             }
             if tag == tag::SYNC {

@@ -290,6 +290,10 @@ impl Session {
         if let Answer::Failed(owed) = answer {
             let renamed = match self.unit.noted(owed.token) {
                 Some(Note::Refused { name }) => rename_statement(body, name),
+                Some(Note::Uses { statement }) => {
+                    let name = self.statements.name_of(statement);
+                    name.and_then(|name| rename_statement(body, name))
+                }
                 _ => None,
             };
             self.undo_skipped(books);

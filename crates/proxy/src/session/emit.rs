@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use causeway_pool::Books;
+use causeway_pool::{Books, Statements};
 use causeway_protocol::backend::TransactionStatus;
 use causeway_protocol::encode;
 use causeway_protocol::frontend::Target;
 use causeway_protocol::pipeline::{Origin, Request};
-use causeway_routing::PinReason;
+use causeway_routing::{Class, Command, PinReason};
 
 use super::settings::transition;
 use super::statements::{Statement, server_name};
@@ -19,7 +19,7 @@ use super::{RETRY_LIMIT, Session};
 impl Session {
     /// Prepares a unit to run on a server connection with these books, which is outside a transaction or already
     /// in this session's: what the connection lacks is sent ahead, in sync units of its own.
-    pub(crate) fn begin(&mut self, books: &Books, standby: bool, to_server: &mut Vec<u8>) {
+    pub(crate) fn begin(&mut self, books: &mut Books, standby: bool, to_server: &mut Vec<u8>) {
         self.server.standby = standby;
         self.transaction.writes |= self.unit.demand.writes;
         let fresh = self.status == TransactionStatus::Idle || self.held_begin.is_some();
@@ -40,6 +40,10 @@ impl Session {
         if let Some(begin) = &self.held_begin {
             to_server.extend_from_slice(begin);
             self.pipeline.push(Request::Query, Origin::Injected, 0);
+        }
+        if !to_server.is_empty() {
+            // A simple Query ends the unnamed statement, the proxy's own as well.
+            books.unnamed = None;
         }
         let may_run_again = standby
             && fresh
@@ -130,7 +134,8 @@ impl Session {
                         books.unnamed = None;
                     }
                     if let Some(Note::DropsStatements { .. }) = self.unit.noted(*note) {
-                        books.statements.clear();
+                        let none = Statements::new(books.statements.limit());
+                        self.unit.dropped = Some(std::mem::replace(&mut books.statements, none));
                     }
                     self.pipeline.push(request, Origin::Client, *note);
                 }
@@ -188,7 +193,7 @@ impl Session {
             books.unnamed = Some(statement.id);
         } else if !books.statements.touch(statement.id) {
             self.insert(statement, books, to_server);
-        } else if self.status != TransactionStatus::Failed {
+        } else if self.status != TransactionStatus::Failed || ends_transaction(&statement.class) {
             self.pipeline.push(Request::Parse, Origin::Answered, note);
             return;
         }
@@ -217,9 +222,20 @@ impl Session {
     fn insert(&mut self, statement: &Statement, books: &mut Books, to_server: &mut Vec<u8>) {
         if let Some(evicted) = books.statements.insert(statement.id) {
             encode::close(to_server, Target::Statement, &server_name(evicted));
-            let note = self.unit.note(Note::Evicted);
+            let note = self.unit.note(Note::Evicted { id: evicted });
             self.pipeline.push(Request::Close, Origin::Injected, note);
         }
         self.unit.preparing.push(statement.id);
     }
+}
+
+/// What the server lets through in a failed transaction (`IsTransactionExitStmt` in `src/backend/tcop/postgres.c`).
+fn ends_transaction(class: &Class) -> bool {
+    matches!(
+        *class.commands,
+        [Command::Commit { .. }
+            | Command::Rollback { .. }
+            | Command::PrepareTransaction
+            | Command::Savepoint]
+    )
 }

@@ -249,8 +249,11 @@ impl Session {
             }
             Some(Note::Unnamed { .. }) => books.unnamed = None,
             // The books have forgotten a statement that the server still has.
-            // Or all of them, before it turned out that they stay.
-            Some(Note::Evicted | Note::DropsStatements { .. }) => self.server.unclean = true,
+            Some(Note::Evicted { id }) => self.server.unclean |= books.statements.insert(*id).is_some(),
+            Some(Note::DropsStatements { .. }) => match self.unit.dropped.take() {
+                Some(statements) => books.statements = statements,
+                None => self.server.unclean = true,
+            },
             _ => {}
         }
     }

@@ -207,6 +207,11 @@ impl Session {
         self.unit.is_closed()
     }
 
+    /// Whether the server reads copy data from the client.
+    pub(crate) fn in_copy(&self) -> bool {
+        self.pipeline.in_copy()
+    }
+
     /// Whether the server connection at hand is between two units and outside a transaction.
     pub(crate) fn is_resting(&self) -> bool {
         self.status == TransactionStatus::Idle

@@ -175,6 +175,11 @@ impl ClientStatements {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
+    /// A name of this statement.
+    pub(crate) fn name_of(&self, statement: &Arc<Statement>) -> Option<&[u8]> {
+        self.named.iter().find(|(_, known)| Arc::ptr_eq(known, statement)).map(|(name, _)| &**name)
+    }
+
     /// Takes all names away, as DEALLOCATE ALL does; the unnamed statement stays.
     pub(crate) fn take_named(&mut self) -> Names {
         std::mem::take(&mut self.named)

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use causeway_pool::StatementId;
+use causeway_pool::{StatementId, Statements};
 use causeway_protocol::pipeline::Request;
 use causeway_routing::{Class, Command, Kind, PinReason, Reason, resolve::Verdict};
 
@@ -61,7 +61,7 @@ pub(crate) enum Note {
     /// A client's Parse under a name that is taken: the server refuses it, and nothing changes.
     Refused { name: Box<[u8]> },
     /// A Close that the proxy added to make room: if it is skipped, the server still has the statement.
-    Evicted,
+    Evicted { id: StatementId },
     /// A Parse that the proxy added: if it fails, the server does not have the statement.
     Injected { statement: Arc<Statement> },
     /// A use of a named statement: the server may find it outdated.
@@ -93,6 +93,8 @@ pub(crate) struct Unit {
     pub(crate) notes: Vec<Note>,
     /// Statements that this unit's Parses put on the server, if they succeed.
     pub(crate) preparing: Vec<StatementId>,
+    /// What the books knew before a command was sent that drops all statements.
+    pub(crate) dropped: Option<Statements>,
     /// Commands that have succeeded and take effect at its end.
     pub(crate) succeeded: Vec<Arc<Class>>,
     /// Databases that must have no connections for it to succeed.

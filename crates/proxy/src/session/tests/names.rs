@@ -417,3 +417,32 @@ fn a_failed_transaction_refuses_what_the_proxy_would_answer() {
          : E 26000 prepared statement \"t\" does not exist | Z I"
     ));
 }
+
+/// PostgreSQL accepts a Parse of what ends a failed transaction; that another client has prepared the same is no
+/// reason to refuse it.
+#[test]
+fn rollback_is_prepared_in_a_failed_transaction() {
+    let mut rig = Rig::new();
+    rig.play(
+        "as 1
+         > P r: ROLLBACK | S
+         = P #0: ROLLBACK | S
+         < 1 | Z I
+         : 1 | Z I
+         as 0
+         > Q BEGIN
+         = Q BEGIN
+         < C BEGIN | Z T
+         : C BEGIN | Z T
+         > Q SELEC
+         = Q SELEC
+         < E 42601 syntax error | Z E
+         : E 42601 syntax error | Z E
+         > P mine: ROLLBACK | B :mine | E | S
+         = B :#0 | E | S
+         : 1
+         < 2 | C ROLLBACK | Z I
+         : 2 | C ROLLBACK | Z I
+         free",
+    );
+}

@@ -254,7 +254,7 @@ impl Rig {
         let peer = &mut self.peers[self.acting];
         let server = &mut self.servers[peer.held.expect("a server connection at hand")];
         peer.running = true;
-        peer.session.begin(&server.books, server.standby, &mut peer.to_server);
+        peer.session.begin(&mut server.books, server.standby, &mut peer.to_server);
         self.send_admitted();
     }
 

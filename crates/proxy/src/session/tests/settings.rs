@@ -387,3 +387,49 @@ fn a_notification_during_injected_settings() {
          : T | D 1 | C SELECT 1 | Z I"
     ));
 }
+
+/// What is injected is a simple Query, and ends the server's unnamed statement.
+#[test]
+fn injected_settings_end_the_unnamed_statement() {
+    let mut rig = Rig::with_settings(&[("work_mem", "6MB")]);
+    let set = "SELECT pg_catalog.set_config('work_mem', '6MB', false)";
+    rig.play(&format!(
+        "as 1
+         > P : SELECT 1 | S
+         = P : SELECT 1 | S
+         < 1 | Z I
+         : 1 | Z I
+         as 0
+         > P s: SELECT 2 | S
+         = Q {set} | P #1: SELECT 2 | S
+         < T | D 6MB | C SELECT 1 | Z I | 1 | Z I
+         : 1 | Z I
+         as 1
+         > B : | E | S
+         = Q RESET \"work_mem\" | P : SELECT 1 | B : | E | S
+         < C RESET | Z I | 1 | 2 | D 1 | C SELECT 1 | Z I
+         : 2 | D 1 | C SELECT 1 | Z I"
+    ));
+}
+
+/// So is a BEGIN that was held back.
+#[test]
+fn a_held_begin_ends_the_unnamed_statement() {
+    let mut rig = Rig::new();
+    rig.play(
+        "> P s: SELECT 1 | S
+         = P #0: SELECT 1 | S
+         < 1 | Z I
+         : 1 | Z I
+         > Q BEGIN READ ONLY
+         : C BEGIN | Z T
+         > P : SELECT 2 | B :s | E | S
+         = Q BEGIN READ ONLY | P : SELECT 2 | B :#0 | E | S
+         < C BEGIN | Z T | 1 | 2 | D 1 | C SELECT 1 | Z T
+         : 1 | 2 | D 1 | C SELECT 1 | Z T
+         > B : | E | S
+         = B : | E | S
+         < 2 | D 2 | C SELECT 1 | Z T
+         : 2 | D 2 | C SELECT 1 | Z T",
+    );
+}
