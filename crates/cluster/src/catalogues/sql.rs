@@ -54,15 +54,16 @@ SELECT pn.nspname, p.relname, cn.nspname, c.relname
   JOIN pg_namespace AS cn ON cn.oid = c.relnamespace
  WHERE p.relkind IN ('r', 'p', 'f') AND p.relpersistence <> 't'";
 
-/// `i` < `s` < `v`: the greatest is the worst. An aggregate's own volatility is always `i`.
+/// `i` < `s` < `v`: the greatest is the worst. An aggregate's own volatility is always `i`. A default that calls something
+/// is evaluated by the caller, whatever the function's own label.
 pub(super) const FUNCTIONS: &str = "\
 SELECT n.nspname, p.proname, p.pronargs, p.pronargdefaults, p.provariadic <> 0,
-       coalesce((SELECT max(f.provolatile::text COLLATE \"C\")
+       CASE WHEN pg_get_expr(p.proargdefaults, 0) ~ '[(]' THEN 'v' ELSE coalesce((SELECT max(f.provolatile::text COLLATE \"C\")
                    FROM pg_aggregate AS a
                    JOIN pg_proc AS f ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn,
                                                   a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)
                   WHERE a.aggfnoid = p.oid AND p.prokind = 'a'),
-                p.provolatile::text)
+                p.provolatile::text) END
   FROM pg_proc AS p
   JOIN pg_namespace AS n ON n.oid = p.pronamespace
  WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_temp_'";

@@ -44,6 +44,8 @@ pub(super) struct Model {
     read_only: bool,
     /// Something was executed in the running transaction.
     executed: bool,
+    /// A transaction was ended by a command since the last `ReadyForQuery`.
+    ended: bool,
     skipping: bool,
     copy: Option<Copy>,
     /// What its settings were at the start.
@@ -97,6 +99,7 @@ impl Model {
             status: TransactionStatus::Idle,
             read_only: false,
             executed: false,
+            ended: false,
             skipping: false,
             copy: None,
             base: settings.clone(),
@@ -236,7 +239,7 @@ impl Model {
         }
         encode::ready_for_query(&mut self.unflushed, self.status);
         self.flush();
-        self.shown = false;
+        (self.shown, self.ended) = (false, false);
     }
 
     fn shown_setting(&self, name: &str) -> String {
@@ -495,7 +498,7 @@ impl Model {
     /// A standby refuses all of them; but a session that goes over to a transaction that may write in the middle of a
     /// read-only one cannot leave its server.
     fn refuses_writes(&self) -> bool {
-        self.read_only || self.standby && self.status == TransactionStatus::Idle
+        self.read_only || self.standby && self.status == TransactionStatus::Idle && !self.ended
     }
 
     fn set(&mut self, name: &str, value: String) {
@@ -596,6 +599,7 @@ impl Model {
                 }
                 let keep = sql == "COMMIT" && self.status != TransactionStatus::Failed;
                 self.end(keep);
+                self.ended = true;
                 Ok(if keep { "COMMIT" } else { "ROLLBACK" }.to_owned())
             }
             "COMMIT AND CHAIN" | "ROLLBACK AND CHAIN" => {
