@@ -7,7 +7,7 @@ use causeway_protocol::backend::TransactionStatus;
 use causeway_protocol::encode;
 use causeway_protocol::frontend::Target;
 use causeway_protocol::pipeline::{Origin, Request};
-use causeway_routing::{Class, Command, PinReason};
+use causeway_routing::{Command, PinReason};
 
 use super::settings::transition;
 use super::statements::{Statement, server_name};
@@ -193,7 +193,7 @@ impl Session {
             books.unnamed = Some(statement.id);
         } else if !books.statements.touch(statement.id) {
             self.insert(statement, books, to_server);
-        } else if self.status != TransactionStatus::Failed || ends_transaction(&statement.class) {
+        } else if self.status != TransactionStatus::Failed || ends_transaction(statement) {
             self.pipeline.push(Request::Parse, Origin::Answered, note);
             return;
         }
@@ -230,12 +230,14 @@ impl Session {
 }
 
 /// What the server lets through in a failed transaction (`IsTransactionExitStmt` in `src/backend/tcop/postgres.c`).
-fn ends_transaction(class: &Class) -> bool {
-    matches!(
-        *class.commands,
-        [Command::Commit { .. }
-            | Command::Rollback { .. }
-            | Command::PrepareTransaction
-            | Command::Savepoint]
-    )
+fn ends_transaction(statement: &Statement) -> bool {
+    match &*statement.class.commands {
+        [Command::Commit { .. } | Command::Rollback { .. } | Command::PrepareTransaction] => true,
+        // ROLLBACK TO, as against SAVEPOINT and RELEASE.
+        [Command::Savepoint] => {
+            let verb = statement.sql.trim_ascii_start().get(..8);
+            verb.is_some_and(|verb| verb.eq_ignore_ascii_case(b"rollback"))
+        }
+        _ => false,
+    }
 }
