@@ -171,3 +171,29 @@ async fn a_read_only_transaction_shows_the_sessions_own_writes() {
     causeway.stop().await;
     sandbox.stop().await.expect("the servers stop");
 }
+
+/// A function that lies about itself: the catalogue calls it STABLE, and it writes.
+#[tokio::test]
+async fn a_write_that_a_replica_refused_is_seen_afterwards() {
+    let sandbox = Sandbox::start(SandboxConfig::with_replicas(2)).await.expect("the servers start");
+    let objects = "CREATE TABLE r (v int); INSERT INTO r VALUES (0);
+        CREATE FUNCTION put(n int) RETURNS int LANGUAGE plpgsql AS
+            $$ BEGIN UPDATE r SET v = n; RETURN n; END $$;
+        CREATE FUNCTION sly(n int) RETURNS int LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN put(n); END $$";
+    sandbox.primary().sql("postgres", objects).await.expect("the objects");
+    sandbox.replicas_caught_up().await.expect("the replicas catch up");
+    let causeway = Causeway::start(&yaml_for(&sandbox)).await;
+    let mut client = causeway.client("postgres", "postgres").await;
+    for replica in sandbox.replicas() {
+        replica.sql("postgres", "SELECT pg_wal_replay_pause()").await.expect("replay pauses");
+    }
+    for n in 1..10 {
+        assert_eq!(client.one(&format!("SELECT sly({n})")).await, n.to_string());
+        assert_eq!(client.one("SELECT v FROM r").await, n.to_string());
+    }
+    for replica in sandbox.replicas() {
+        replica.sql("postgres", "SELECT pg_wal_replay_resume()").await.expect("replay resumes");
+    }
+    causeway.stop().await;
+    sandbox.stop().await.expect("the servers stop");
+}

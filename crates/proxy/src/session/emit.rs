@@ -102,6 +102,8 @@ impl Session {
     /// The first attempt is void: nothing of its answer has reached the client, and the unit runs again.
     pub(crate) fn retry(&mut self) {
         self.pipeline.clear();
+        // What a standby has refused may write after all.
+        self.unit.demand.writes = true;
         self.unit.sent = 0;
         self.unit.failed = false;
         self.unit.preparing.clear();
