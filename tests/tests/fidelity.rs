@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use causeway_testkit::wire::request::{bind, copy_data, execute, parse, query, sync, terminate};
-use causeway_testkit::wire::{Client, Request, summary};
+use causeway_testkit::wire::{Message, Request, summary};
 use causeway_testkit::{Causeway, Sandbox, SandboxConfig, fresh_database, shared_cluster, yaml_for};
 use tokio::time::{Instant, sleep};
 
@@ -154,7 +154,7 @@ async fn a_read_only_transaction_shows_the_sessions_own_writes() {
                 let answer = client.run(&unit(statements)).await;
                 rows.extend(answer.into_iter().filter(|message| message.tag == b'D'));
             }
-            let seen: Vec<_> = rows.iter().flat_map(|row| row.columns()).flatten().collect();
+            let seen: Vec<_> = rows.iter().flat_map(Message::columns).flatten().collect();
             assert_eq!(seen, [value.to_string()], "{shape:?}");
         }
     }
