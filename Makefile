@@ -33,8 +33,10 @@ bench: prerequisites ## micro benchmarks, by time
 
 fuzz: prerequisites ## every fuzz target for FUZZ_SECONDS (60) each; needs cargo-fuzz and a nightly toolchain
 	@command -v cargo-fuzz >/dev/null || { echo "Missing. Please run: cargo install cargo-fuzz" >&2; exit 1; }
-	@for target in fuzz/fuzz_targets/*.rs; do \
-	    cargo +nightly fuzz run "$$(basename "$$target" .rs)" -- -max_total_time=$${FUZZ_SECONDS:-60} -rss_limit_mb=4096; \
+	@for file in fuzz/fuzz_targets/*.rs; do \
+	    target=$$(basename "$$file" .rs); mkdir -p "fuzz/artifacts/found/$$target"; \
+	    cargo +nightly fuzz run "$$target" "fuzz/artifacts/found/$$target" "fuzz/corpus/$$target" -- \
+	        -max_total_time=$${FUZZ_SECONDS:-60}; \
 	done
 
 drivers: ## brings the client drivers that `make test` tries (into target/drivers; Debian's packages as root only)

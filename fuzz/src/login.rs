@@ -22,7 +22,8 @@ const SCRIPT_LEN: usize = 24;
 
 /// The keys behind [`verifier`], which no password gives: nothing has to be derived.
 fn keys() -> Keys {
-    Keys { client_key: std::array::from_fn(|i| i as u8), server_key: std::array::from_fn(|i| 32 + i as u8) }
+    let from = |first: u8| std::array::from_fn(|i| u8::try_from(i).map_or(0, |i| first + i));
+    Keys { client_key: from(0), server_key: from(32) }
 }
 
 fn verifier() -> Verifier {
@@ -231,7 +232,7 @@ fn client_script(mut input: Input<'_>, right: &Transcript) -> Vec<Vec<u8>> {
             9 => encode::raw(&mut out, input.byte(), input.piece()),
             10 => encode::raw(&mut out, b'p', input.piece()),
             11 => {
-                encode::cancel_request(&mut out, &CancelKey { process_id: 1, secret: input.piece().into() })
+                encode::cancel_request(&mut out, &CancelKey { process_id: 1, secret: input.piece().into() });
             }
             _ => out.extend_from_slice(input.piece()),
         }
@@ -389,7 +390,10 @@ fn server_script(mut input: Input<'_>, right: &Transcript) -> Vec<u8> {
             7 => encode::parameter_status(&mut out, b"TimeZone", input.piece()),
             8 => encode::notice_response(&mut out, &ErrorReport::notice("a notice")),
             9 => {
-                encode::backend_key_data(&mut out, &CancelKey { process_id: 1, secret: input.piece().into() })
+                encode::backend_key_data(
+                    &mut out,
+                    &CancelKey { process_id: 1, secret: input.piece().into() },
+                );
             }
             10 => encode::error_response(
                 &mut out,

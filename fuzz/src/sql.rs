@@ -20,13 +20,12 @@ fn text(data: &[u8]) -> Vec<u8> {
     let mut input = Input::new(choices);
     while !input.is_empty() {
         let word = input.pick(&WORDS);
-        match word {
+        if word.is_empty() {
             // Takes the space before it away.
-            "" => text.truncate(text.len().saturating_sub(1)),
-            _ => {
-                text.extend_from_slice(word.as_bytes());
-                text.push(b' ');
-            }
+            text.truncate(text.len().saturating_sub(1));
+        } else {
+            text.extend_from_slice(word.as_bytes());
+            text.push(b' ');
         }
     }
     text
@@ -147,18 +146,19 @@ fn may_leave(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::BeginReadOnly | Kind::Either)
 }
 
+/// A semicolon in parentheses ends no statement: with one there, the server refuses the whole text.
 fn begins_as_a_read(sql: &[u8]) {
-    let mut begins = true;
+    const READS: [&[u8]; 9] =
+        [b"select", b"with", b"values", b"table", b"explain", b"show", b"copy", b"begin", b"start"];
+    // A COMMIT without a transaction, and the like, is a warning wherever it is given.
+    const NOTHING: [&[u8]; 4] = [b"commit", b"end", b"rollback", b"abort"];
+    let (mut begins, mut depth) = (true, 0_usize);
     for token in Lexer::new(sql) {
         match token.kind {
-            TokenKind::Semicolon => begins = true,
-            TokenKind::LeftParen => {}
+            TokenKind::Semicolon if depth == 0 => begins = true,
+            TokenKind::LeftParen => depth += 1,
+            TokenKind::RightParen => depth = depth.saturating_sub(1),
             _ if begins => {
-                const READS: [&[u8]; 9] = [
-                    b"select", b"with", b"values", b"table", b"explain", b"show", b"copy", b"begin", b"start",
-                ];
-                // A COMMIT without a transaction, and the like, is a warning wherever it is given.
-                const NOTHING: [&[u8]; 4] = [b"commit", b"end", b"rollback", b"abort"];
                 let word = token.text(sql).to_ascii_lowercase();
                 let known = READS.iter().chain(&NOTHING).any(|known| **known == *word);
                 assert!(known, "{} in {}", word.escape_ascii(), sql.escape_ascii());

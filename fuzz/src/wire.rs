@@ -77,7 +77,7 @@ pub fn backend_messages(body: &[u8]) {
         rewritten(body, |out| encode::row_description(out, &columns));
     }
     if let Ok(row) = backend::data_row(body) {
-        assert_eq!((row.iter().count(), row.len() == 0), (row.len(), row.is_empty()));
+        assert_eq!((row.iter().count(), row.iter().next().is_none()), (row.len(), row.is_empty()));
         rewritten(body, |out| encode::data_row(out, row.iter()));
     }
     if let Ok(types) = backend::parameter_description(body) {

@@ -108,7 +108,7 @@ fn mutate(name: &str, count: usize) {
         Ok(seed) => seed.parse().expect("the seed is a number"),
         Err(_) => RandomState::new().hash_one(name),
     };
-    println!("{name}: {SEED_VARIABLE}={fresh}");
+    eprintln!("{name}: {SEED_VARIABLE}={fresh}");
     let target = target(name);
     let seeds = inputs(&target);
     for seed in [SEED, fresh] {
@@ -159,7 +159,7 @@ struct Mutator(u64);
 // === impl Mutator ===
 
 impl Mutator {
-    /// SplitMix64.
+    /// `SplitMix64`.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

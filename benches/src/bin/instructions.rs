@@ -1,9 +1,9 @@
 //! Counts the instructions of each kernel under callgrind and prints them as a Markdown table.
 //!
 //! `instructions [PART]...` counts the kernels whose names have one of the parts, or all. It runs itself under valgrind as
-//! `instructions --run KERNEL TIMES`, twice for each kernel with different numbers of times: start and preparation are in
-//! both counts and cancel out. What the kernel that does nothing costs is the loop's, and is taken off. The figures are the same on every run of the
-//! same binary, however busy the machine is.
+//! `instructions --run KERNEL TIMES`, twice for each kernel with different numbers of times: what the first runs do
+//! once is in both counts and cancels out. What the kernel that does nothing costs is the call's, and is taken off. The
+//! figures are the same on every run of the same binary, however busy the machine is.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -69,9 +69,14 @@ fn run_cost(kernel: &Kernel) -> Result<f64, Failure> {
 /// Instructions of a process that runs the kernel so often.
 fn count(kernel: &Kernel, times: u32) -> Result<u64, Failure> {
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        // The start of a process reads its memory map, which is never of the same length.
+        .arg("--toggle-collect=causeway_benches::Kernel::run*")
         .arg(std::env::current_exe()?)
-        .args(["--run", &kernel.name, &times.to_string()])
+        // Arguments and environment of one size: they lie on the stack, and how that is aligned decides how memory is
+        // copied.
+        .args(["--run", &kernel.name, &format!("{times:08}")])
+        .env_clear()
         .output()
         .map_err(|error| format!("valgrind: {error}"))?;
     let report = String::from_utf8_lossy(&output.stderr);

@@ -18,6 +18,8 @@ pub struct Books {
     pub statements: Statements,
     /// The statement last parsed under the empty name, if that is known.
     pub unnamed: Option<StatementId>,
+    /// The borrower that may have advanced a sequence here last: `currval` and `lastval` tell of its sequences.
+    pub sequences_of: Option<i32>,
 }
 
 // === impl Books ===
@@ -25,6 +27,11 @@ pub struct Books {
 impl Books {
     /// The books of a connection just opened, for at most `max_statements` named statements.
     pub fn new(max_statements: usize) -> Self {
-        Self { settings: Settings::default(), statements: Statements::new(max_statements), unnamed: None }
+        Self {
+            settings: Settings::default(),
+            statements: Statements::new(max_statements),
+            unnamed: None,
+            sequences_of: None,
+        }
     }
 }

@@ -50,6 +50,12 @@ impl Pool {
         }
     }
 
+    /// Lends the connection to one server process if it is idle and nobody waits: for what only that process can tell.
+    pub fn try_checkout_to(&self, process_id: i32) -> Option<Lease> {
+        let conn = self.shared.lock().take_idle_to(process_id)?;
+        self.shared.lend(conn)
+    }
+
     /// Lends a connection: an idle one, or the first that is given back or opened once all who came earlier have
     /// theirs. Must be called within a tokio runtime with time and input/output enabled.
     ///

@@ -116,6 +116,17 @@ impl State {
         Some(conn)
     }
 
+    /// The idle connection to this server process, unless somebody waits.
+    pub(crate) fn take_idle_to(&mut self, process_id: i32) -> Option<Box<ServerConn>> {
+        if !self.waiters.is_empty() {
+            return None;
+        }
+        let at = self.idle.iter().position(|conn| conn.process_id() == process_id)?;
+        let mut conn = self.idle.remove(at);
+        self.lend(&mut conn);
+        Some(conn)
+    }
+
     /// Starts a new lease of a connection.
     fn lend(&mut self, conn: &mut ServerConn) {
         self.leases += 1;

@@ -18,7 +18,7 @@ use crate::home::Home;
 use crate::lease::{Denied, Held, Memory};
 use crate::login;
 use crate::metrics::DecisionTarget;
-use crate::pools::Running;
+use crate::pools::{NodePool, Running};
 use crate::registry::{ClientState, Registration};
 use crate::relay::{CANCEL_TIMEOUT, Event, Relayed};
 use crate::session::settings::SessionSettings;
@@ -51,6 +51,8 @@ pub(crate) struct Client {
     pub(crate) unit_over: bool,
     /// The client sends nothing more; it may still read.
     pub(crate) input_ended: bool,
+    /// Where this session may have advanced a sequence last: the pool and the server's process id.
+    pub(crate) sequences_at: Option<(Arc<NodePool>, i32)>,
     /// The running unit, for the load of its node.
     pub(crate) running: Option<Running>,
     /// The pin that others know of.
@@ -112,6 +114,7 @@ impl Client {
             memory: Memory::default(),
             unit_over: false,
             input_ended: false,
+            sequences_at: None,
             running: None,
             pinned: None,
             started: Instant::now(),
@@ -208,6 +211,7 @@ impl Client {
         }
         if self.session.pinning() == Some(PinReason::Sequence) {
             self.home.habits.called_currval();
+            self.return_to_sequences();
         }
         let mut excluded = Vec::new();
         loop {
@@ -261,6 +265,8 @@ impl Client {
         }
         if ended.wrote {
             self.memory.wrote(now);
+            held.lease.books.sequences_of = Some(self.entry.key.process_id);
+            self.sequences_at = Some((Arc::clone(&held.pool), held.lease.process_id()));
             if ended.connection == Connection::CheckIn && self.home.habits.calls_currval() {
                 self.session.pin_by(PinReason::Sequence);
                 ended.connection = Connection::Keep;
@@ -329,6 +335,7 @@ impl Client {
         if matches!(end, End::Terminated | End::ClientLeft) && self.session.is_resting() {
             self.reset().await;
         } else if self.running.is_some()
+            && !self.session.awaits_client()
             && let Some(held) = self.held.take()
         {
             tokio::spawn(abandon(held, self.session.lost()));

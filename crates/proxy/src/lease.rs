@@ -272,6 +272,22 @@ impl Client {
         self.held = Some(held);
     }
 
+    /// What `currval` and `lastval` tell belongs to the connection on which this session advanced a sequence last: takes
+    /// that if it is idle, and nobody has advanced one there since.
+    pub(crate) fn return_to_sequences(&mut self) {
+        if self.held.is_none()
+            && let Some((pool, process_id)) = self.sequences_at.clone()
+            && self.home.control.view().primary == Some(pool.id)
+            && let Some(lease) = pool.pool.try_checkout_to(process_id)
+        {
+            let id = pool.id;
+            self.hold(Held { lease, pool, id, role: Role::Primary });
+        }
+        let own = Some(self.entry.key.process_id);
+        let found = self.held.as_ref().is_some_and(|held| held.lease.books.sequences_of == own);
+        self.session.finds_own_sequences(found);
+    }
+
     /// Gives the server connection back: its session is in the state that its books say.
     pub(crate) fn checkin(&mut self) {
         self.entry.lend(None);

@@ -203,8 +203,11 @@ impl Client {
             }
         }
         // The rest of the unit, or of the data that the server copies, will not come.
-        let waits = !self.session.unit_closed() || self.session.is_passing() || self.session.in_copy();
-        if self.input_ended && waits && !self.unit_over { Err(End::ClientLeft) } else { Ok(()) }
+        if self.input_ended && self.session.awaits_client() && !self.unit_over {
+            Err(End::ClientLeft)
+        } else {
+            Ok(())
+        }
     }
 
     fn take_client_once(&mut self) -> Result<(), End> {

@@ -32,9 +32,14 @@ impl Session {
                 self.injected_settings = Some(wanted);
             }
         }
-        if fresh && self.pin.is_none() && self.unit.pin == Some(PinReason::Sequence) {
+        if fresh
+            && self.pin.is_none()
+            && self.unit.pin == Some(PinReason::Sequence)
+            && !self.server.own_sequences
+        {
             // What currval and lastval would tell here is another session's.
             encode::query(to_server, b"DISCARD SEQUENCES");
+            books.sequences_of = None;
             self.pipeline.push(Request::Query, Origin::Injected, 0);
         }
         if let Some(begin) = &self.held_begin {

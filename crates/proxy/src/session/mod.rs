@@ -104,11 +104,14 @@ pub(crate) struct Session {
 
 /// What is known of the server connection at hand, apart from its books.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that hold or not, each by itself")]
 struct ServerSide {
     /// It is a standby's.
     standby: bool,
     /// It has something that the books do not tell of: it serves nobody else.
     unclean: bool,
+    /// The sequences last advanced on it are this session's.
+    own_sequences: bool,
     /// It has an unnamed statement of this session that was too long to be kept here.
     unread_unnamed: bool,
 }
@@ -207,9 +210,9 @@ impl Session {
         self.unit.is_closed()
     }
 
-    /// Whether the server reads copy data from the client.
-    pub(crate) fn in_copy(&self) -> bool {
-        self.pipeline.in_copy()
+    /// Whether the server cannot go on before the client sends more: it gives up when the connection is closed.
+    pub(crate) fn awaits_client(&self) -> bool {
+        self.pipeline.in_copy() || self.client_passing > 0 || !self.unit.is_closed()
     }
 
     /// Whether the server connection at hand is between two units and outside a transaction.
@@ -224,6 +227,11 @@ impl Session {
     /// Whether the gathered unit leaves something on its server connection.
     pub(crate) fn pinning(&self) -> Option<PinReason> {
         self.unit.pin
+    }
+
+    /// The sequences last advanced on the server connection at hand are this session's own.
+    pub(crate) fn finds_own_sequences(&mut self, own: bool) {
+        self.server.own_sequences = own;
     }
 
     /// Keeps the server connection from now on.
