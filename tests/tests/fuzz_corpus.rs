@@ -141,16 +141,16 @@ macro_rules! mutations {
 
 // Together less than a minute of unoptimised code on one core.
 mutations! {
-    backend_messages: 20_000;
-    classify: 1_000;
-    client_handshake: 2_000;
-    fingerprint: 1_000;
-    frames: 20_000;
-    frontend_messages: 20_000;
-    lexer: 5_000;
-    scram: 2_000;
-    server_handshake: 2_000;
-    startup: 20_000;
+    backend_messages: 150_000;
+    classify: 20_000;
+    client_handshake: 50_000;
+    fingerprint: 20_000;
+    frames: 150_000;
+    frontend_messages: 50_000;
+    lexer: 100_000;
+    scram: 100_000;
+    server_handshake: 50_000;
+    startup: 150_000;
 }
 
 /// Makes inputs from others, by a generator of its own: the same everywhere and for ever.

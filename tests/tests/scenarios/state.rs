@@ -25,22 +25,21 @@ async fn sequences_advanced_by_others_do_not_show() {
 }
 
 #[tokio::test]
-async fn a_setting_changed_inside_a_function_stays_with_its_session() {
+async fn a_reported_setting_changed_inside_a_function_reaches_nobody_else() {
     everywhere(TWO_CONNECTIONS, async |place: &Place| {
         place
             .admin_everywhere(
                 "CREATE FUNCTION quiet(value text) RETURNS void LANGUAGE plpgsql AS \
-                 $$ BEGIN PERFORM set_config('work_mem', value, false); END $$",
+                 $$ BEGIN PERFORM set_config('DateStyle', value, false); END $$",
             )
             .await;
         let (mut a, mut b) = (place.client().await, place.client().await);
-        let start = b.one("SHOW work_mem").await;
-        let on_primary = "SELECT current_setting('work_mem') FROM shop.item WHERE id = 1 FOR UPDATE";
-        assert_eq!(summary(&a.query("SELECT quiet('9MB')").await), "T D C Z(I)");
+        let start = b.one("SHOW DateStyle").await;
+        let on_primary = "SELECT current_setting('DateStyle') FROM shop.item WHERE id = 1 FOR UPDATE";
+        assert_eq!(summary(&a.query("SELECT quiet('German')").await), "T D C S(DateStyle) Z(I)");
         for _ in 0..5 {
-            assert_eq!(a.one("SHOW work_mem").await, "9MB");
             assert_eq!(b.one(on_primary).await, start);
-            assert_eq!(b.one("SHOW work_mem").await, start);
+            assert_eq!(b.one("SHOW DateStyle").await, start);
         }
         a.terminate().await;
         let mut c = place.client().await;

@@ -11,6 +11,7 @@ use causeway_protocol::frontend::{self, tag};
 use causeway_protocol::pipeline::Request;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::lexer::Lexer;
 use causeway_routing::resolve::resolve;
 use causeway_routing::{Class, Command, Kind, Reason};
 
@@ -311,7 +312,7 @@ impl Session {
             {
                 self.held_begin = Some(input.get(at.frame.clone()).unwrap_or_default().into());
                 self.status = TransactionStatus::InTransaction;
-                encode::command_complete(reply, b"BEGIN");
+                encode::command_complete(reply, begin_tag(at.body));
             }
             Command::Commit { chain: false } if self.held_begin.is_some() => {
                 self.held_begin = None;
@@ -356,6 +357,12 @@ impl Session {
         self.unit.clear();
         Some(Admitted::Local(admitted))
     }
+}
+
+/// The tag of a statement that begins a transaction tells which of the two it was.
+fn begin_tag(sql: &[u8]) -> &'static [u8] {
+    let verb = Lexer::new(sql).next().map(|token| token.text(sql));
+    if verb.is_some_and(|verb| verb.eq_ignore_ascii_case(b"start")) { b"START TRANSACTION" } else { b"BEGIN" }
 }
 
 pub(super) fn unexpected(at: &At<'_>) -> ErrorReport {

@@ -1,0 +1,121 @@
+//! Random client programs run on PostgreSQL directly and through Causeway: every answer is the same, message by message,
+//! and so is what the tables hold afterwards.
+//!
+//! `CAUSEWAY_DIFFERENTIAL_PROGRAMS` is the number of programs (300), `CAUSEWAY_DIFFERENTIAL_SEED` the seed of the only
+//! one to run.
+
+mod generate;
+mod program;
+mod random;
+mod session;
+mod stage;
+
+use std::time::{Duration, SystemTime};
+
+use program::{Program, Unit};
+use random::Random;
+use stage::{Outcome, Stage};
+use tokio::time::Instant;
+
+/// Programs that are the same in every run are as many as the fresh ones, five times over.
+const FIXED_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+
+/// So many mismatches are looked into before the test ends.
+const ENOUGH: usize = 15;
+
+#[tokio::test]
+async fn a_program_sees_through_causeway_what_it_sees_directly() {
+    let mut stage = Stage::set_up().await;
+    let mut mismatches = 0;
+    for (done, seed) in seeds().into_iter().enumerate() {
+        let program = generate::program(seed);
+        let (direct, through) = stage.run(&program).await;
+        if direct != through {
+            println!("{}", describe(&mut stage, &program, &direct, &through).await);
+            mismatches += 1;
+            if mismatches == ENOUGH {
+                break;
+            }
+        }
+        if done % 50 == 49 {
+            stage.is_at_rest().await;
+        }
+    }
+    assert!(mismatches == 0, "{mismatches} programs saw something else, as printed above");
+    stage.is_at_rest().await;
+    stage.close().await;
+}
+
+/// The seeds of the programs: those derived from the fixed ones and from a fresh one in turn.
+fn seeds() -> Vec<u64> {
+    if let Ok(seed) = std::env::var("CAUSEWAY_DIFFERENTIAL_SEED") {
+        return vec![seed.parse().expect("CAUSEWAY_DIFFERENTIAL_SEED is a number")];
+    }
+    let count = std::env::var("CAUSEWAY_DIFFERENTIAL_PROGRAMS");
+    let count = count.map_or(300, |count| count.parse().expect("CAUSEWAY_DIFFERENTIAL_PROGRAMS is a number"));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970");
+    let fresh = u64::from(now.subsec_nanos()) ^ now.as_secs();
+    println!("fresh seed {fresh}; {count} programs");
+    let mut sources: Vec<Random> = FIXED_SEEDS.into_iter().chain([fresh]).map(Random::new).collect();
+    let turns = sources.len();
+    (0..count).map(|index| sources[index % turns].next()).collect()
+}
+
+/// What is to be known of a mismatch: the program made as small as it gets, and both answers.
+async fn describe(stage: &mut Stage, program: &Program, direct: &Outcome, through: &Outcome) -> String {
+    let shrunk = match shrink(stage, program).await {
+        Some((smaller, direct, through)) => {
+            format!("shrunk to {smaller}{}", Outcome::difference(&smaller, &direct, &through))
+        }
+        None => "which passes when it runs again on its own".to_owned(),
+    };
+    format!("{program}{}{shrunk}", Outcome::difference(program, direct, through))
+}
+
+/// Drops units, then single requests, for as long as the runs still differ; `None` if the whole program no longer does.
+async fn shrink(stage: &mut Stage, program: &Program) -> Option<(Program, Outcome, Outcome)> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (direct, through) = stage.run(program).await;
+    let mut best = (direct != through).then(|| (program.clone(), direct, through))?;
+    'smaller: while Instant::now() < deadline {
+        for candidate in smaller(&best.0) {
+            let (direct, through) = stage.run(&candidate).await;
+            if direct != through {
+                best = (candidate, direct, through);
+                continue 'smaller;
+            }
+            if Instant::now() > deadline {
+                break 'smaller;
+            }
+        }
+        break;
+    }
+    Some(best)
+}
+
+/// The program without half of its units, without each of them, without its pieces, without each request.
+fn smaller(program: &Program) -> Vec<Program> {
+    let with = |units: Vec<Unit>| Program { units, ..program.clone() };
+    let units = &program.units;
+    let mut candidates = Vec::new();
+    if units.len() > 3 {
+        let (front, back) = units.split_at(units.len() / 2);
+        candidates.extend([with(back.to_vec()), with(front.to_vec())]);
+    }
+    for index in (0..units.len()).rev() {
+        let mut fewer = units.clone();
+        fewer.remove(index);
+        candidates.push(with(fewer));
+        if !units[index].pieces.is_empty() {
+            let mut whole = units.clone();
+            whole[index].pieces.clear();
+            candidates.push(with(whole));
+        }
+        for step in 0..units[index].steps.len() - 1 {
+            let mut fewer = units.clone();
+            fewer[index].steps.remove(step);
+            candidates.push(with(fewer));
+        }
+    }
+    candidates
+}
