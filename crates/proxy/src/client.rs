@@ -205,7 +205,8 @@ impl Client {
         }
         if let Some(held) = &self.held
             && held.role == Role::Replica
-            && self.session.pinning().is_some()
+            && self.session.status() == TransactionStatus::InTransaction
+            && self.session.pinning().is_some_and(means_nothing_on_a_replica)
         {
             return Err(End::Report(wrong_node(&held.pool.key.node)));
         }
@@ -401,6 +402,12 @@ async fn abandon(mut held: Held, writes: bool) {
         tracing::info!(node = %held.pool.key.node, "a statement that nobody waits for still runs");
     }
     held.lease.discard(CloseReason::ClientGone);
+}
+
+/// Whether what a statement leaves behind is of no use on a replica, to which the session does not return after its
+/// transaction. What the others leave goes with the connection.
+fn means_nothing_on_a_replica(reason: PinReason) -> bool {
+    !matches!(reason, PinReason::Procedure | PinReason::Seed | PinReason::BackendPid)
 }
 
 /// A read-only transaction has begun on a replica, and now wants what only the primary can give: on the replica it would

@@ -69,7 +69,10 @@ impl Session {
             && self.status == TransactionStatus::Idle
             && before == TransactionStatus::Idle
             && !self.unit.controls_transactions();
-        if let Some(reason) = self.unit.pin
+        if self.server.standby {
+            // The session's next statement may be a write.
+            self.server.unclean |= self.unit.pin.is_some();
+        } else if let Some(reason) = self.unit.pin
             && self.pin.is_none()
             && !(undone && ends_with_its_transaction(reason))
         {
