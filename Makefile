@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run build test check conformance bench fuzz drivers
+.PHONY: help run build test check conformance bench bench-micro fuzz drivers
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -31,13 +31,12 @@ conformance: prerequisites ## client drivers and PostgreSQL's own tools alone, a
 bench: prerequisites ## micro benchmarks, by time
 	@cargo bench -p causeway-benches
 
-fuzz: prerequisites ## every fuzz target for FUZZ_SECONDS (60) each; needs cargo-fuzz and a nightly toolchain
-	@command -v cargo-fuzz >/dev/null || { echo "Missing. Please run: cargo install cargo-fuzz" >&2; exit 1; }
-	@for file in fuzz/fuzz_targets/*.rs; do \
-	    target=$$(basename "$$file" .rs); mkdir -p "fuzz/artifacts/found/$$target"; \
-	    cargo +nightly fuzz run "$$target" "fuzz/artifacts/found/$$target" "fuzz/corpus/$$target" -- \
-	        -max_total_time=$${FUZZ_SECONDS:-60}; \
-	done
+bench-micro: prerequisites ## the same kernels by instructions, under valgrind, as a Markdown table
+	@cargo build --release -p causeway-benches
+	@target/release/instructions
+
+fuzz: prerequisites ## every fuzz target for FUZZ_SECONDS (60) each; needs cargo-fuzz (see fuzz/README.md)
+	@fuzz/run $${FUZZ_SECONDS:-60}
 
 drivers: ## brings the client drivers that `make test` tries (into target/drivers; Debian's packages as root only)
 	@tests/drivers/install

@@ -217,6 +217,10 @@ fn texts() -> Vec<Written> {
         ("comments", text("SELECT /* a /* b */ c */ 1 -- d\r, 2 --\n")),
         ("dollars", text("SELECT $$a$$, $t$ ; $$ $t$, c$$, $1, $1$$b$$ FROM c$$")),
         ("strings", text("SELECT 'a'\n'; b', 'it''s', e'\\'', U&'\\0061' UESCAPE '!', N'x', B'1', X'1F'")),
+        (
+            "string_parts",
+            text("SELECT 'a' 'b', 'c' -- '\n 'd', e'\\'' \r'e' /* */\n'f', B'0'\n'1', U&'a' \x0c\n'b'"),
+        ),
         ("words", text("SELECT \"a\"\"b\", U&\"d!0061ta\" UESCAPE '!', \u{e9}t\u{e9}, a$1 FROM t")),
         ("numbers", text("SELECT 1, 1., .5, 1.5e-3, 0x1F, 0o17, 0b11, 1_000, 1..2, 1a, 0x")),
         ("operators", text("SELECT a+-b, a@-b, a*/* c */b, a--b\n-c, a=>b, a:=b, a::b, |/ 25.0 @> <-> !~~")),

@@ -50,16 +50,29 @@ const WORDS: [&str; 177] = [
     "SHOW", "COPY", "STDOUT", "CALL", "é", "NATURAL",
 ];
 
-/// The tokens follow each other with nothing but whitespace and comments between them, and each of them by itself is
-/// the same token: what surrounds a token does not change it.
+/// The tokens follow each other with nothing but whitespace and comments between them, each of them by itself is the
+/// same token, since what surrounds a token does not change it, and strings go on over line breaks only.
 pub fn lexer(data: &[u8]) {
     let sql = &text(data)[..];
     let mut position = 0;
+    let mut after_string = false;
     for Token { kind, start, end } in Lexer::new(sql) {
         assert!(position <= start && start < end && end <= sql.len(), "{kind:?} {start}..{end}");
         assert!(is_blank(&sql[position..start]), "{:?} is no space", &sql[position..start]);
+        if after_string {
+            assert_eq!(next_part(&sql[position..]), None, "a string was cut: {}", sql.escape_ascii());
+        }
         position = end;
         let alone = &sql[start..end];
+        after_string = match kind {
+            TokenKind::String
+            | TokenKind::BitString
+            | TokenKind::HexString
+            | TokenKind::NationalString
+            | TokenKind::UnicodeString => is_string(alone, false),
+            TokenKind::EscapeString => is_string(alone, true),
+            _ => false,
+        };
         let again: Vec<_> = Lexer::new(alone).collect();
         assert_eq!(
             again,
@@ -69,6 +82,42 @@ pub fn lexer(data: &[u8]) {
         );
     }
     assert!(is_blank(&sql[position..]), "{:?} is no space", &sql[position..]);
+}
+
+/// Says yes if this is one string, of one part or several; panics if not.
+fn is_string(token: &[u8], backslash: bool) -> bool {
+    let mut rest = &token[token.iter().position(|b| *b == b'\'').expect("it begins with a quote") + 1..];
+    loop {
+        rest = match rest {
+            [b'\\', _, tail @ ..] if backslash => tail,
+            [b'\'', b'\'', tail @ ..] => tail,
+            [b'\''] => return true,
+            [b'\'', tail @ ..] => next_part(tail).expect("a part behind a line break"),
+            [_, tail @ ..] => tail,
+            [] => panic!("{} does not end", token.escape_ascii()),
+        }
+    }
+}
+
+/// What follows the opening quote of the next part of a string, if whitespace with a line break and line comments are
+/// all that comes before it.
+fn next_part(mut rest: &[u8]) -> Option<&[u8]> {
+    let mut broken = false;
+    loop {
+        rest = match rest {
+            [b'\n' | b'\r', tail @ ..] => {
+                broken = true;
+                tail
+            }
+            [b' ' | b'\t' | 0x0b | 0x0c, tail @ ..] => tail,
+            [b'-', b'-', tail @ ..] => {
+                let end = tail.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(tail.len());
+                &tail[end..]
+            }
+            [b'\'', tail @ ..] if broken => return Some(tail),
+            _ => return None,
+        }
+    }
 }
 
 /// Whether there is nothing but whitespace and comments, found out the slow way.
@@ -121,7 +170,9 @@ pub fn classify(data: &[u8]) {
     if may_leave(class.kind) {
         begins_as_a_read(&sql);
     }
-    for write in [[&sql, &b"\n; DELETE FROM t"[..]].concat(), [b"DELETE FROM t;", &sql[..]].concat()] {
+    let closing = b")".repeat(open_parentheses(&sql));
+    let behind = [&sql, &b"\n"[..], &closing, b"; DELETE FROM t"].concat();
+    for write in [behind, [b"DELETE FROM t;", &sql[..]].concat()] {
         let hidden = causeway_routing::classify(&write, &limits);
         assert!(!may_leave(hidden.kind), "{:?} for {}", hidden.kind, write.escape_ascii());
     }
@@ -144,6 +195,15 @@ pub fn classify(data: &[u8]) {
 /// Whether a text of this kind may run on a replica, or nowhere in particular.
 fn may_leave(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::BeginReadOnly | Kind::Either)
+}
+
+/// How many parentheses are still open at the end of a text.
+fn open_parentheses(sql: &[u8]) -> usize {
+    Lexer::new(sql).fold(0_usize, |depth, token| match token.kind {
+        TokenKind::LeftParen => depth + 1,
+        TokenKind::RightParen => depth.saturating_sub(1),
+        _ => depth,
+    })
 }
 
 /// A semicolon in parentheses ends no statement: with one there, the server refuses the whole text.

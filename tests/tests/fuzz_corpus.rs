@@ -141,16 +141,16 @@ macro_rules! mutations {
 
 // Together less than a minute of unoptimised code on one core.
 mutations! {
-    backend_messages: 150_000;
-    classify: 20_000;
-    client_handshake: 50_000;
-    fingerprint: 20_000;
-    frames: 150_000;
+    backend_messages: 100_000;
+    classify: 8_000;
+    client_handshake: 30_000;
+    fingerprint: 10_000;
+    frames: 100_000;
     frontend_messages: 50_000;
-    lexer: 100_000;
-    scram: 100_000;
-    server_handshake: 50_000;
-    startup: 150_000;
+    lexer: 50_000;
+    scram: 50_000;
+    server_handshake: 30_000;
+    startup: 100_000;
 }
 
 /// Makes inputs from others, by a generator of its own: the same everywhere and for ever.

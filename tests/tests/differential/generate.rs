@@ -16,8 +16,6 @@ const BASE: &[&str] = &[
     "TABLE item",
     "VALUES (1), (2)",
     "SELECT generate_series(1, 5)",
-    "SELECT $1::int",
-    "SELECT name FROM item WHERE id = $1",
     "SELECT count(*) FROM log",
     "SELECT id FROM item WHERE id < 3 FOR UPDATE",
     "SELECT 1/0",
@@ -30,7 +28,6 @@ const BASE: &[&str] = &[
     "INSERT INTO item VALUES (7, 'seven')",
     "INSERT INTO item VALUES (8, 'eight') RETURNING id, name",
     "INSERT INTO log (note) VALUES ('noted') RETURNING id",
-    "INSERT INTO item VALUES ($1, 'bound')",
     "UPDATE item SET name = name || '+' WHERE id = 1",
     "DELETE FROM item WHERE id > 2",
     "WITH gone AS (DELETE FROM item WHERE id = 7 RETURNING id) SELECT count(*) FROM gone",
@@ -48,6 +45,16 @@ const BASE: &[&str] = &[
     "COMMIT AND CHAIN",
     "ROLLBACK AND CHAIN",
     "EXPLAIN (COSTS OFF) SELECT * FROM item WHERE name = 'x'",
+];
+
+/// What is bound with values, right after its Parse and without a name. The programs that have these bind no unnamed
+/// statement otherwise: where one has to be parsed anew, a failed transaction refuses that first, and the number of
+/// the values after it.
+const BOUND: &[&str] = &[
+    "SELECT $1::int",
+    "SELECT name FROM item WHERE id = $1",
+    "INSERT INTO item VALUES ($1, 'bound')",
+    "SELECT $1::int + $1::int",
 ];
 
 /// Queries of several statements.
@@ -72,7 +79,7 @@ const EXCLUSIVE: &[&str] =
 const READ_ONLY: &[&str] = &[
     "BEGIN READ ONLY",
     "BEGIN READ ONLY",
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "START TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
     "SET TRANSACTION READ ONLY",
     "SELECT id FROM item ORDER BY id",
     "SELECT count(*) FROM item",
@@ -162,10 +169,11 @@ const FUNCTIONS: &[&str] = &[
     "SELECT fail('wrong')",
     "SELECT nextval('counter')",
     "SELECT touch('in a read') FROM item",
-    "DO $$BEGIN RAISE NOTICE 'done'; END$$",
-    "CALL note('by call')",
     "SELECT upper('a'), abs(-1)",
 ];
+
+/// They may leave anything behind.
+const PROCEDURES: &[&str] = &["DO $$BEGIN RAISE NOTICE 'done'; END$$", "CALL note('by call')"];
 
 /// Not for interleaved sessions: when a notification of another session comes is up to chance.
 const NOTIFY: &[&str] =
@@ -184,7 +192,7 @@ const STARTUP: &[&[(&str, &str)]] = &[
     &[("options", "-c work_mem=8MB"), ("client_encoding", "UTF8")],
 ];
 
-const VALUES: &[&[&str]] = &[&[], &[], &[], &["1"], &["2"], &["word"], &["1", "2"]];
+const VALUES: &[&[&str]] = &[&["1"], &["1"], &["2"], &["3"], &["word"], &["1", "2"], &[]];
 
 const ROWS: &[&str] = &["21\tcopied\n", "22\tone\n23\ttwo\n", "1\tagain\n", "no number\n", "", "\\.\n"];
 
@@ -196,15 +204,23 @@ struct Grammar {
     simple: Vec<&'static str>,
     /// Whether transactions run on replicas.
     read_only: bool,
+    /// Whether statements have values.
+    bound: bool,
     copies: bool,
 }
 
 impl Grammar {
     fn of(random: &mut Random, sessions: usize, with_startup: bool) -> Self {
         let alone = sessions == 1;
-        let read_only = random.percent(30);
-        let mut grammar =
-            Self { sql: BASE.to_vec(), simple: SEVERAL.to_vec(), read_only, copies: random.percent(30) };
+        let (read_only, bound) = (random.percent(30), random.percent(30));
+        // What only a replica refuses, or refuses in other words: COPY FROM and LOCK in a READ ONLY transaction.
+        let mut grammar = Self {
+            sql: BASE.to_vec(),
+            simple: SEVERAL.to_vec(),
+            read_only,
+            bound,
+            copies: random.percent(30) && !read_only,
+        };
         let mut add = |when: bool, percent: usize, texts: &[&'static str]| {
             if when && random.percent(percent) {
                 // Twice, for a theme to be more than one statement among many.
@@ -213,7 +229,8 @@ impl Grammar {
             }
         };
         add(read_only, 100, READ_ONLY);
-        add(alone, 30, EXCLUSIVE);
+        add(bound, 100, BOUND);
+        add(alone && !read_only, 30, EXCLUSIVE);
         add(true, 30, CURSORS);
         add(true, 40, FUNCTIONS);
         // What stays behind in a session ends it when it is done in a READ ONLY transaction on a replica; a setting
@@ -226,6 +243,7 @@ impl Grammar {
         add(settings, 25, PREPARE);
         add(settings && alone, 20, NOTIFY);
         add(settings, 20, LOCKS);
+        add(settings, 25, PROCEDURES);
         if grammar.copies {
             grammar.sql.extend_from_slice(COPY_OUT);
             grammar.simple.extend_from_slice(COPY_IN);
@@ -256,9 +274,8 @@ impl Grammar {
 }
 
 /// The program of this seed.
-pub(crate) fn program(seed: u64) -> Program {
+pub(crate) fn program(seed: u64, sessions: usize) -> Program {
     let mut random = Random::new(seed);
-    let sessions = if random.percent(35) { 2 } else { 1 };
     let startup = if random.percent(20) { random.pick(STARTUP).to_vec() } else { Vec::new() };
     let grammar = Grammar::of(&mut random, sessions, !startup.is_empty());
     let count = 3 + random.below(7 * sessions);
@@ -277,9 +294,9 @@ pub(crate) fn program(seed: u64) -> Program {
     Program { seed, sessions, startup, units }
 }
 
-/// At most eight pieces, most of them shorter than a message.
+/// At most five pieces, most of them shorter than a message.
 fn pieces(random: &mut Random, length: usize) -> Vec<usize> {
-    (0..random.below(8)).map(|_| 1 + random.below((length / 3).max(9))).collect()
+    (0..random.below(5)).map(|_| 1 + random.below((length / 3).max(9))).collect()
 }
 
 fn steps(random: &mut Random, grammar: &Grammar) -> Vec<Step> {
@@ -294,8 +311,7 @@ fn steps(random: &mut Random, grammar: &Grammar) -> Vec<Step> {
         return call(random, "", sql).into_iter().chain([request::sync().into()]).collect();
     }
     let mut steps = Vec::new();
-    // In a READ ONLY transaction the statement would be refused and stay.
-    if grammar.copies && !grammar.read_only && random.percent(20) {
+    if grammar.copies && random.percent(20) {
         return copy_in(random);
     }
     for _ in 0..=random.below(6) {
@@ -313,22 +329,20 @@ fn portal(random: &mut Random) -> &'static str {
     random.pick(&["", "", "", "p"])
 }
 
-/// A named statement gets the number of values that it wants, none: refusing another one, the server tells the name it
-/// knows the statement by.
-fn bind(random: &mut Random, portal: &str, statement: &str) -> Step {
-    let values = if statement.is_empty() { random.pick(VALUES) } else { &[] };
-    let some: Vec<Option<&str>> = values.iter().copied().map(Some).collect();
-    let note = if values.is_empty() { String::new() } else { format!("{values:?}") };
-    Step { request: request::bind(portal, statement, &some), note }
+/// Bind of a statement without parameters. With values, the server's error would tell the name that the server knows the
+/// statement by.
+fn bind(portal: &str, statement: &str) -> Step {
+    request::bind(portal, statement, &[]).into()
 }
 
-/// Parse, Bind and Execute, with a value if the text wants one.
+/// Parse, Bind and Execute, with values if the text wants some.
 fn call(random: &mut Random, statement: &str, sql: &str) -> Vec<Step> {
-    let values: &[Option<&str>] = if sql.contains("$1") { &[Some("3")] } else { &[] };
-    let note = if values.is_empty() { String::new() } else { "[3]".to_owned() };
+    let values = if sql.contains("$1") { random.pick(VALUES) } else { &[] };
+    let some: Vec<Option<&str>> = values.iter().copied().map(Some).collect();
+    let note = if values.is_empty() { String::new() } else { format!("{values:?}") };
     let mut steps = vec![
         request::parse(statement, sql).into(),
-        Step { request: request::bind("", statement, values), note },
+        Step { request: request::bind("", statement, &some), note },
     ];
     if random.percent(40) {
         steps.push(request::describe_portal("").into());
@@ -347,10 +361,13 @@ fn extended(random: &mut Random, grammar: &Grammar, steps: &mut Vec<Step>) {
         }
         45..60 => {
             let portal = portal(random);
-            steps.push(bind(random, portal, statement));
+            // As said of BOUND.
+            let statement = if grammar.bound && statement.is_empty() { "a" } else { statement };
+            steps.push(bind(portal, statement));
         }
         60..75 => {
-            steps.push(request::execute(portal(random), random.pick(&[&0, &0, &1, &2]).to_owned()).into())
+            let rows = *random.pick(&[&0, &0, &1, &2]);
+            steps.push(request::execute(portal(random), rows).into());
         }
         75..80 => steps.push(request::describe_statement(statement).into()),
         80..84 => steps.push(request::describe_portal(portal(random)).into()),
@@ -364,7 +381,8 @@ fn extended(random: &mut Random, grammar: &Grammar, steps: &mut Vec<Step>) {
 
 /// COPY FROM STDIN, with data that follows at once or that waits to be asked for. Nothing else follows in the unit, and
 /// no other unit executes the statement: the server ends a session that says something else during a COPY, with the type
-/// of that message, which may be one of Causeway's own.
+/// of that message, which may be one of Causeway's own. Data that follows at once is ended at once: whether a Sync right
+/// behind data counts depends on where in the data the server finds fault.
 fn copy_in(random: &mut Random) -> Vec<Step> {
     let mut steps = call(random, "", "COPY item FROM STDIN");
     if random.percent(60) {
@@ -374,13 +392,10 @@ fn copy_in(random: &mut Random) -> Vec<Step> {
     steps
 }
 
-/// Data that the client sends without waiting to be asked; outside a COPY the server drops it.
+/// Data that the client sends without waiting to be asked, and its end; outside a COPY the server drops both.
 fn copy_data(random: &mut Random, steps: &mut Vec<Step>) {
     let rows = random.pick(ROWS);
     steps.push(Step { request: request::copy_data(rows.as_bytes()), note: format!("({rows:?})") });
-    match random.below(10) {
-        0..6 => steps.push(request::copy_done().into()),
-        6..9 => steps.push(request::copy_fail("enough").into()),
-        _ => {}
-    }
+    let fails = random.percent(30);
+    steps.push(if fails { request::copy_fail("enough") } else { request::copy_done() }.into());
 }

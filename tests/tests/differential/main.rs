@@ -1,8 +1,8 @@
 //! Random client programs run on PostgreSQL directly and through Causeway: every answer is the same, message by message,
 //! and so is what the tables hold afterwards.
 //!
-//! `CAUSEWAY_DIFFERENTIAL_PROGRAMS` is the number of programs (300), `CAUSEWAY_DIFFERENTIAL_SEED` the seed of the only
-//! one to run.
+//! `CAUSEWAY_DIFFERENTIAL_PROGRAMS` is the number of programs of each test, `CAUSEWAY_DIFFERENTIAL_SEED` the seed of the
+//! only one to run.
 
 mod generate;
 mod program;
@@ -10,6 +10,7 @@ mod random;
 mod session;
 mod stage;
 
+use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use program::{Program, Unit};
@@ -21,41 +22,73 @@ use tokio::time::Instant;
 const FIXED_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
 /// So many mismatches are looked into before the test ends.
-const ENOUGH: usize = 15;
+const ENOUGH: usize = 3;
+
+/// Without a number of programs asked for, none begins after so long.
+const TIME: Duration = Duration::from_secs(22);
 
 #[tokio::test]
-async fn a_program_sees_through_causeway_what_it_sees_directly() {
-    let mut stage = Stage::set_up().await;
-    let mut mismatches = 0;
-    for (done, seed) in seeds().into_iter().enumerate() {
-        let program = generate::program(seed);
+async fn a_client_sees_through_causeway_what_it_sees_directly() {
+    let fresh = fresh_seed();
+    println!("fresh seed {fresh}");
+    println!("{} programs", run(1, &seeds(fresh, 190)).await);
+}
+
+#[tokio::test]
+async fn two_clients_in_turn_see_through_causeway_what_they_see_directly() {
+    let fresh = fresh_seed();
+    println!("fresh seed {fresh}");
+    println!("{} programs", run(2, &seeds(fresh, 110)).await);
+}
+
+/// Runs the programs of these seeds and returns how many there was time for.
+async fn run(sessions: usize, seeds: &[u64]) -> usize {
+    let mut stage = Stage::set_up(sessions).await;
+    let (mut programs, mut mismatches) = (0, 0);
+    let started = Instant::now();
+    for seed in seeds {
+        if started.elapsed() > TIME && asked_for().is_none() {
+            assert!(programs > seeds.len() / 5, "only {programs} programs in {TIME:?}");
+            break;
+        }
+        let program = generate::program(*seed, sessions);
         let (direct, through) = stage.run(&program).await;
         if direct != through {
-            println!("{}", describe(&mut stage, &program, &direct, &through).await);
+            let text = describe(&mut stage, &program, &direct, &through).await;
+            writeln!(std::io::stderr(), "{text}").expect("writing to standard error");
             mismatches += 1;
             if mismatches == ENOUGH {
                 break;
             }
         }
-        if done % 50 == 49 {
+        programs += 1;
+        if programs % 50 == 0 {
             stage.is_at_rest().await;
         }
     }
     assert!(mismatches == 0, "{mismatches} programs saw something else, as printed above");
     stage.is_at_rest().await;
     stage.close().await;
+    programs
+}
+
+/// The number of programs that the environment asks for.
+fn asked_for() -> Option<usize> {
+    let count = std::env::var("CAUSEWAY_DIFFERENTIAL_PROGRAMS").ok()?;
+    Some(count.parse().expect("CAUSEWAY_DIFFERENTIAL_PROGRAMS is a number"))
+}
+
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970");
+    u64::from(now.subsec_nanos()) ^ now.as_secs()
 }
 
 /// The seeds of the programs: those derived from the fixed ones and from a fresh one in turn.
-fn seeds() -> Vec<u64> {
+fn seeds(fresh: u64, usual: usize) -> Vec<u64> {
     if let Ok(seed) = std::env::var("CAUSEWAY_DIFFERENTIAL_SEED") {
         return vec![seed.parse().expect("CAUSEWAY_DIFFERENTIAL_SEED is a number")];
     }
-    let count = std::env::var("CAUSEWAY_DIFFERENTIAL_PROGRAMS");
-    let count = count.map_or(300, |count| count.parse().expect("CAUSEWAY_DIFFERENTIAL_PROGRAMS is a number"));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970");
-    let fresh = u64::from(now.subsec_nanos()) ^ now.as_secs();
-    println!("fresh seed {fresh}; {count} programs");
+    let count = asked_for().unwrap_or(usual);
     let mut sources: Vec<Random> = FIXED_SEEDS.into_iter().chain([fresh]).map(Random::new).collect();
     let turns = sources.len();
     (0..count).map(|index| sources[index % turns].next()).collect()
@@ -74,7 +107,7 @@ async fn describe(stage: &mut Stage, program: &Program, direct: &Outcome, throug
 
 /// Drops units, then single requests, for as long as the runs still differ; `None` if the whole program no longer does.
 async fn shrink(stage: &mut Stage, program: &Program) -> Option<(Program, Outcome, Outcome)> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     let (direct, through) = stage.run(program).await;
     let mut best = (direct != through).then(|| (program.clone(), direct, through))?;
     'smaller: while Instant::now() < deadline {

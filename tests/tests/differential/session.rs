@@ -85,7 +85,8 @@ impl<'a> Session<'a> {
         answers
     }
 
-    /// Sends Terminate and returns what comes before the end.
+    /// Sends Terminate and returns what comes before the end. No COPY is under way then: Causeway ends one at once, where
+    /// PostgreSQL first says what it thinks of a Terminate in the middle of data.
     pub(crate) async fn leave(mut self) -> Vec<Answer> {
         self.write(&request::terminate().encode()).await;
         let mut answers = Vec::new();

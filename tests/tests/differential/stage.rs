@@ -1,7 +1,8 @@
-//! Where programs run: a database, two Causeways before it, and tables that are as new before each run.
+//! Where programs run: a database, a Causeway before it, and tables that are as new before each run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::time::Duration;
 
 use causeway_testkit::wire::Client;
 use causeway_testkit::{Causeway, fresh_database, shared_cluster};
@@ -10,32 +11,36 @@ use causeway_tests::{reads_use_replicas, start};
 use crate::program::Program;
 use crate::session::{Answer, Session};
 
-/// What there is before the first program. A lock that another session holds is an error soon, on both sides.
+/// What there is before the first program. No table has one for large values beside it: TRUNCATE, which each run begins
+/// with, makes files for all of them.
 const SET_UP: &str = "
-    CREATE TABLE item (id int PRIMARY KEY, name text);
-    CREATE TABLE log (id serial, note text);
+    CREATE TABLE item (id int PRIMARY KEY, name varchar(40));
+    CREATE TABLE log (id serial, note varchar(40));
     CREATE SEQUENCE counter;
+    CREATE TABLE mark (n int);
+    INSERT INTO mark VALUES (0);
     CREATE SCHEMA other;
-    CREATE TABLE other.item (id int PRIMARY KEY, name text);
-    INSERT INTO other.item VALUES (100, 'elsewhere');
+    CREATE TABLE other.item (id int PRIMARY KEY, name varchar(40));
     CREATE FUNCTION touch(what text) RETURNS int LANGUAGE sql VOLATILE
         AS $$ INSERT INTO log (note) VALUES (what) RETURNING id $$;
     CREATE FUNCTION peek() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT count(*) FROM item $$;
-    CREATE FUNCTION say(what text) RETURNS text LANGUAGE plpgsql IMMUTABLE
+    CREATE FUNCTION say(what text) RETURNS text LANGUAGE plpgsql VOLATILE
         AS $$ BEGIN RAISE NOTICE 'said %', what; RETURN what; END $$;
     CREATE FUNCTION fail(what text) RETURNS int LANGUAGE plpgsql STABLE
         AS $$ BEGIN RAISE EXCEPTION 'failed: %', what USING ERRCODE = 'P0042', HINT = 'none'; END $$;
     CREATE PROCEDURE note(what text) LANGUAGE sql AS $$ INSERT INTO log (note) VALUES (what) $$";
 
 const AS_NEW: &str = "
-    TRUNCATE item, log RESTART IDENTITY;
+    TRUNCATE item, other.item, log RESTART IDENTITY;
     ALTER SEQUENCE counter RESTART;
+    INSERT INTO other.item VALUES (1, 'elsewhere');
     INSERT INTO item VALUES (1, 'one'), (2, 'two'), (3, 'three')";
 
 /// The locks are those of anything still under way.
 const CONTENTS: &str = "
-    LOCK TABLE item, log;
-    SELECT 'item', id, name FROM item UNION ALL SELECT 'log', id, note FROM log ORDER BY 1, 2, 3";
+    LOCK TABLE item, other.item, log;
+    SELECT 'item', id, name FROM item UNION ALL SELECT 'other', id, name FROM other.item
+        UNION ALL SELECT 'log', id, note FROM log ORDER BY 1, 2, 3";
 
 /// Everything that a program's clients saw, and what it left.
 #[derive(PartialEq, Eq)]
@@ -54,19 +59,24 @@ pub(crate) struct Stage {
     database: String,
     primary: u16,
     owner: Client,
+    replicas: Vec<Client>,
+    marks: u32,
     tables: BTreeSet<u32>,
-    /// With one and with two server connections for each node, so that clients take each other's.
-    causeways: [Causeway; 2],
+    /// With so few server connections that clients take each other's.
+    causeway: Causeway,
 }
 
 impl Stage {
-    pub(crate) async fn set_up() -> Self {
+    /// With as many server connections for each node as a program has sessions: each can keep one for as long as it
+    /// likes.
+    pub(crate) async fn set_up(sessions: usize) -> Self {
         let sandbox = shared_cluster().await;
         let database = fresh_database(sandbox).await;
         let primary = sandbox.primary().port();
         let mut owner = Client::login(primary, "postgres", &database).await;
         owner.rows(SET_UP).await;
-        owner.rows(&format!("ALTER DATABASE {database} SET lock_timeout = '200ms'")).await;
+        // A lock that another session holds is an error soon, on both sides.
+        owner.rows(&format!("ALTER DATABASE {database} SET lock_timeout = '100ms'")).await;
         owner.rows(AS_NEW).await;
         let ids = owner
             .rows(
@@ -75,34 +85,55 @@ impl Stage {
             .await;
         let tables =
             ids.into_iter().flatten().flatten().map(|id| id.parse().expect("an object id")).collect();
-        let causeways =
-            [start(sandbox, "pool: { size: 1 }\n").await, start(sandbox, "pool: { size: 2 }\n").await];
-        for causeway in &causeways {
-            reads_use_replicas(causeway, &database, "SELECT count(*) FROM item").await;
+        let causeway = start(sandbox, &format!("pool: {{ size: {sessions} }}\n")).await;
+        reads_use_replicas(&causeway, &database, "SELECT count(*) FROM item").await;
+        let mut replicas = Vec::new();
+        for node in sandbox.nodes().iter().filter(|node| node.port() != primary) {
+            replicas.push(Client::login(node.port(), "postgres", &database).await);
         }
-        Self { database, primary, owner, tables, causeways }
+        Self { database, primary, owner, replicas, marks: 0, tables, causeway }
+    }
+
+    /// Waits until the replicas show all that is committed: of other sessions' writes the default level promises nothing.
+    async fn replicas_show_everything(&mut self) {
+        self.marks += 1;
+        let mark = self.marks.to_string();
+        self.owner.rows(&format!("UPDATE mark SET n = {mark}")).await;
+        for replica in &mut self.replicas {
+            while replica.one("SELECT n FROM mark").await != mark {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
     }
 
     /// Runs the program directly and through Causeway.
     pub(crate) async fn run(&mut self, program: &Program) -> (Outcome, Outcome) {
-        // Each session of a program can have a server connection of its own for as long as it likes.
-        let causeway = self.causeways[program.sessions - 1].port();
-        (self.run_at(self.primary, program, false).await, self.run_at(causeway, program, true).await)
+        let causeway = self.causeway.port();
+        (self.run_at(self.primary, program).await, self.run_at(causeway, program).await)
     }
 
-    async fn run_at(&mut self, port: u16, program: &Program, split: bool) -> Outcome {
+    async fn run_at(&mut self, port: u16, program: &Program) -> Outcome {
         self.owner.rows(AS_NEW).await;
-        let mut parameters = vec![("user", "postgres"), ("database", self.database.as_str())];
+        let through = port != self.primary;
+        if through {
+            self.replicas_show_everything().await;
+        }
+        let database = self.database.clone();
+        let tables = self.tables.clone();
+        let mut parameters = vec![("user", "postgres"), ("database", database.as_str())];
         parameters.extend_from_slice(&program.startup);
         let (mut sessions, mut greetings) = (Vec::new(), Vec::new());
         for _ in 0..program.sessions {
-            let (session, greeting) = Session::login(port, &parameters, &self.tables).await;
+            let (session, greeting) = Session::login(port, &parameters, &tables).await;
             sessions.push(session);
             greetings.push(greeting);
         }
         let mut units = Vec::new();
         for unit in &program.units {
-            units.push(sessions[unit.session].carry_out(unit, split).await);
+            units.push(sessions[unit.session].carry_out(unit, through).await);
+            if through && program.sessions > 1 {
+                self.replicas_show_everything().await;
+            }
         }
         let mut farewells = Vec::new();
         for session in sessions {
@@ -115,19 +146,15 @@ impl Stage {
 
     /// Fails the test unless every server connection comes to rest.
     pub(crate) async fn is_at_rest(&self) {
-        for causeway in &self.causeways {
-            let nothing = |value: f64| value < 0.5;
-            causeway.wait_for_metric("causeway_backend_in_flight", &[], nothing).await;
-            causeway.wait_for_metric("causeway_backend_connections", &[("state", "active")], nothing).await;
-            causeway.wait_for_metric("causeway_checkout_waiters", &[], nothing).await;
-        }
+        let nothing = |value: f64| value < 0.5;
+        self.causeway.wait_for_metric("causeway_backend_in_flight", &[], nothing).await;
+        self.causeway.wait_for_metric("causeway_backend_connections", &[("state", "active")], nothing).await;
+        self.causeway.wait_for_metric("causeway_checkout_waiters", &[], nothing).await;
     }
 
-    /// Ends the Causeways, whose logs must hold no warning.
+    /// Ends Causeway, whose log must hold no warning.
     pub(crate) async fn close(self) {
-        for causeway in self.causeways {
-            causeway.stop().await;
-        }
+        self.causeway.stop().await;
     }
 }
 

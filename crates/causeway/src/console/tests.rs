@@ -167,8 +167,8 @@ fn config_shows_defaults_and_hides_secrets() {
 async fn explain_route_says_where_and_why() {
     let console = console();
     let explain = |sql: &'static str| rows(&console, sql);
-    // No node answers, so even a read has only the primary to wait for.
-    let read = ["read", "primary", "NULL", "no_replica"];
+    // In pool mode session even a read stays with the primary; no node answers yet.
+    let read = ["read", "primary", "NULL", "pinned"];
     assert_eq!(explain("EXPLAIN ROUTE DATABASE app SELECT 1").await, [read]);
     assert_eq!(explain("EXPLAIN ROUTE DATABASE app USER \"a b\" SELECT 1").await, [read]);
     let write = explain("EXPLAIN ROUTE DATABASE app USER app CREATE TABLE t (a int)").await;
