@@ -137,7 +137,7 @@ impl Session {
     }
 
     /// The server is gone with the unit unfinished: whatever it was doing may have happened.
-    pub(crate) fn lost(&mut self) -> bool {
+    pub(crate) fn lost(&self) -> bool {
         self.transaction.writes || self.unit.demand.writes
     }
 
