@@ -16,8 +16,8 @@ use crate::Kernel;
 pub const PGBENCH: &str = "SELECT abalance FROM pgbench_accounts WHERE aid = 1234";
 
 /// A point read over two tables by the extended protocol, 200 bytes.
-pub const POINT_READ: &str = "SELECT r.repository_id, r.virtual_storage, r.relative_path, r.generation, r.primary, a.rank \
-     FROM repositories AS r JOIN assignments AS a ON a.repository_id = r.repository_id WHERE r.repository_id = $1";
+pub const POINT_READ: &str = "SELECT r.repository_id, r.virtual_storage, r.relative_path, r.generation, r.primary, \
+     a.rank FROM repositories AS r JOIN assignments AS a ON a.repository_id = r.repository_id WHERE r.repository_id = $1";
 
 /// The same with its constants inlined, 200 bytes.
 pub const INLINED: &str = "SELECT r.repository_id, r.relative_path, r.generation, r.primary FROM repositories AS r \

@@ -3,7 +3,7 @@
 //! `cargo run --example seeds` in `fuzz/`. What a fuzzer has found lies beside them and is left alone.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use causeway_protocol::backend::{Column, TransactionStatus};
 use causeway_protocol::encode;
@@ -239,7 +239,7 @@ fn shaped() -> Vec<Written> {
 }
 
 /// One file for each statement.
-fn statements(cases: &Path, folder: &PathBuf) {
+fn statements(cases: &Path, folder: &Path) {
     let text = fs::read_to_string(cases).expect("the cases are there");
     for line in text.lines().skip(1) {
         let mut fields = line.split('\t');

