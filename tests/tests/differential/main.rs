@@ -83,13 +83,15 @@ fn fresh_seed() -> u64 {
     u64::from(now.subsec_nanos()) ^ now.as_secs()
 }
 
-/// The seeds of the programs: those derived from the fixed ones and from a fresh one in turn.
+/// The seeds of the programs: those derived from the fixed ones in turn. Long runs, for which the environment names a
+/// number of programs, look for what is new by a fresh one as well.
 fn seeds(fresh: u64, usual: usize) -> Vec<u64> {
     if let Ok(seed) = std::env::var("CAUSEWAY_DIFFERENTIAL_SEED") {
         return vec![seed.parse().expect("CAUSEWAY_DIFFERENTIAL_SEED is a number")];
     }
     let count = asked_for().unwrap_or(usual);
-    let mut sources: Vec<Random> = FIXED_SEEDS.into_iter().chain([fresh]).map(Random::new).collect();
+    let mut sources: Vec<Random> =
+        FIXED_SEEDS.into_iter().chain(asked_for().map(|_| fresh)).map(Random::new).collect();
     let turns = sources.len();
     (0..count).map(|index| sources[index % turns].next()).collect()
 }
