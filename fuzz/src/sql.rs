@@ -312,7 +312,7 @@ fn literals_decide(sql: &[u8], tokens: &[Token]) -> bool {
             TokenKind::Word | TokenKind::QuotedWord => {
                 let name =
                     word.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(&word);
-                if name == b"set_config" || name == b"current_setting" {
+                if [&b"set_config"[..], b"current_setting", b"uescape"].contains(&name) {
                     return true;
                 }
             }

@@ -22,7 +22,7 @@ pub struct Fingerprint(pub u128);
 /// * when a statement of the text begins with anything but SELECT, VALUES, TABLE, WITH, INSERT, UPDATE, DELETE or
 ///   MERGE: `EXPLAIN (ANALYZE 0)`, `SET x = 'y'`;
 /// * when it mentions `set_config` or `current_setting`, whose class depends on their arguments;
-/// * when it has Unicode-escaped identifiers, whose meaning a following UESCAPE literal decides.
+/// * when it has Unicode-escaped identifiers or UESCAPE, whose literal decides what an escaped text means.
 pub fn fingerprint(sql: &[u8], key: &Key) -> Fingerprint {
     digest(sql, key, Literals::Fold).or_else(|| digest(sql, key, Literals::Keep)).unwrap_or(Fingerprint(0))
 }
@@ -83,6 +83,8 @@ fn folds_literals(token: Token, text: &[u8]) -> bool {
 #[inline]
 fn decides_by_literal(word: &[u8]) -> bool {
     match word.len() {
+        // Whether its literal is an escape character at all decides whether the text can be read.
+        7 => word.eq_ignore_ascii_case(b"uescape"),
         10 => word.eq_ignore_ascii_case(b"set_config"),
         15 => word.eq_ignore_ascii_case(b"current_setting"),
         _ => false,
@@ -239,6 +241,7 @@ mod tests {
             ("SELECT \"set_config\"('a', 'b', 'true')", "SELECT \"set_config\"('a', 'b', 'false')"),
             ("SELECT pg_catalog.current_setting('a')", "SELECT pg_catalog.current_setting('b')"),
             ("SELECT U&\"d!0061ta\" UESCAPE '!'", "SELECT U&\"d!0061ta\" UESCAPE '?'"),
+            ("SELECT U&'d!0061ta' UESCAPE '!'", "SELECT U&'d!0061ta' UESCAPE 'long'"),
             ("EXPLAIN (ANALYZE 0) DELETE FROM t", "EXPLAIN (ANALYZE 1) DELETE FROM t"),
             ("SELECT 1; SET a = '1'", "SELECT 1; SET a = '2'"),
             ("; SET a = '1'", "; SET a = '2'"),

@@ -91,14 +91,16 @@ proptest! {
     fn literals_comments_and_case_decide_nothing_that_a_fingerprint_hides(sql in spliced(), seed in any::<u64>()) {
         let other = rewritten(&sql, seed);
         if fingerprint(sql.as_bytes(), &KEY) == fingerprint(other.as_bytes(), &KEY) {
-            prop_assert_eq!(class(&sql), class(&other), "{}", other);
+            // The server folds unquoted words too, also where they are the value of a setting.
+            let folded = |sql: &str| format!("{:?}", class(sql)).to_ascii_lowercase();
+            prop_assert_eq!(folded(&sql), folded(&other), "{}", other);
         } else {
             // Only where literals stay in, or where a token was one that the rewriting cannot keep (two literals that
             // became one over a newline, `a"b"`).
             let keeps = Lexer::new(sql.as_bytes()).map(|token| token.kind).ne(Lexer::new(other.as_bytes()).map(|t| t.kind));
             let lower = sql.to_ascii_lowercase();
             // In a text with a byte that begins no token literals stay in as well.
-            let decides = ["set_config", "current_setting", "u&", ";", "\\", "\u{feff}", "$"].iter().any(|word| lower.contains(word));
+            let decides = ["set_config", "current_setting", "uescape", "u&", ";", "\\", "\u{feff}", "$"].iter().any(|word| lower.contains(word));
             prop_assert!(keeps || decides, "{} / {}", sql, other);
         }
     }
