@@ -84,6 +84,8 @@ pub struct Token {
 pub struct Lexer<'a> {
     text: &'a [u8],
     position: usize,
+    /// Up to here there are signs alone, cut off the end of an operator: each is a token, and none is looked at again.
+    signs_until: usize,
 }
 
 // === impl Token ===
@@ -126,7 +128,7 @@ impl TokenKind {
 impl<'a> Lexer<'a> {
     /// Tokens of `text`.
     pub fn new(text: &'a [u8]) -> Self {
-        Self { text, position: 0 }
+        Self { text, position: 0, signs_until: 0 }
     }
 
     #[inline]
@@ -182,16 +184,16 @@ impl<'a> Lexer<'a> {
     }
 
     /// A token that takes a closer look than its first byte, `b`; or else where the comment here ends.
-    fn other(&self, b: u8) -> Result<(TokenKind, usize), usize> {
+    fn other(&mut self, b: u8) -> Result<(TokenKind, usize), usize> {
         let start = self.position;
-        let closed = |kind, end: Option<usize>| {
-            end.map_or((TokenKind::Unterminated, self.text.len()), |end| (kind, end))
-        };
+        let length = self.text.len();
+        let closed =
+            |kind, end: Option<usize>| end.map_or((TokenKind::Unterminated, length), |end| (kind, end));
         Ok(match (b, self.at(1)) {
             (b'-', b'-') => return Err(self.line_comment(start + 2)),
             (b'/', b'*') => match self.block_comment(start) {
                 Some(end) => return Err(end),
-                None => (TokenKind::Unterminated, self.text.len()),
+                None => (TokenKind::Unterminated, length),
             },
             (b'e' | b'E', b'\'') => closed(TokenKind::EscapeString, self.string(start + 2, true)),
             (b'b' | b'B', b'\'') => closed(TokenKind::BitString, self.string(start + 2, false)),
@@ -354,8 +356,11 @@ impl<'a> Lexer<'a> {
 
     /// An operator: as many operator characters as there are, cut where a comment begins, and without trailing
     /// signs unless it contains a character that no SQL operator has.
-    fn operator(&self) -> (TokenKind, usize) {
+    fn operator(&mut self) -> (TokenKind, usize) {
         let start = self.position;
+        if start < self.signs_until {
+            return (TokenKind::Operator, start + 1);
+        }
         let mut end = start + 1;
         while is(self.byte(end), OPERATOR) {
             if matches!((self.byte(end), self.byte(end + 1)), (b'/', b'*') | (b'-', b'-')) {
@@ -368,6 +373,8 @@ impl<'a> Lexer<'a> {
             let special =
                 |b: &u8| matches!(b, b'~' | b'!' | b'@' | b'#' | b'^' | b'&' | b'|' | b'`' | b'?' | b'%');
             if !body.is_empty() && !body.iter().any(special) {
+                // Without this a long row of signs would be read to its end for each of them.
+                self.signs_until = end;
                 end -= 1;
                 while end - start > 1 && matches!(self.byte(end - 1), b'+' | b'-') {
                     end -= 1;

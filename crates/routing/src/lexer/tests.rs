@@ -109,6 +109,15 @@ fn numbers() {
     assert_eq!(texts("0x"), ["0", "x"]);
 }
 
+/// Reading the rest of the row for each sign would take minutes.
+#[test]
+fn a_long_row_of_signs_takes_no_longer_than_other_text() {
+    let row = "+-".repeat(1 << 19);
+    assert_eq!(Lexer::new(row.as_bytes()).count(), row.len());
+    assert_eq!(texts("1*+-+ -+--+"), ["1", "*", "+", "-", "+", "-", "+"]);
+    assert_eq!(texts("@+-+1"), ["@+-+", "1"]);
+}
+
 proptest! {
     /// Between the tokens there is nothing but whitespace and comments, and the tokens follow each other.
     #[test]
