@@ -11,8 +11,9 @@ use causeway_protocol::encode;
 use causeway_protocol::startup::CancelKey;
 
 use crate::address::Address;
-use crate::conn::{Card, ServerConn};
+use crate::conn::Card;
 use crate::connect;
+use crate::lease::LeaseNumber;
 use crate::reason::CloseReason;
 use crate::shared::Shared;
 use crate::stream::ServerStream;
@@ -24,8 +25,7 @@ use crate::stream::ServerStream;
 pub struct CancelHandle {
     shared: Weak<Shared>,
     card: Arc<Card>,
-    slot: usize,
-    lease: u64,
+    number: LeaseNumber,
 }
 
 /// What became of a cancel request that did not fail.
@@ -83,9 +83,8 @@ async fn send(mut stream: ServerStream, process_id: i32, secret_key: &[u8]) -> i
 // === impl CancelHandle ===
 
 impl CancelHandle {
-    pub(crate) fn new(shared: &Arc<Shared>, conn: &ServerConn) -> Self {
-        let (card, slot) = (Arc::clone(conn.card()), conn.place().slot);
-        Self { shared: Arc::downgrade(shared), card, slot, lease: conn.lease() }
+    pub(crate) fn new(shared: &Arc<Shared>, number: LeaseNumber, card: &Arc<Card>) -> Self {
+        Self { shared: Arc::downgrade(shared), card: Arc::clone(card), number }
     }
 
     /// Cancels what runs under the lease, if that still lasts. Meanwhile a checkin holds the connection back, so that
@@ -113,10 +112,10 @@ impl CancelHandle {
         let shared = self.shared.upgrade()?;
         {
             let mut state = shared.lock();
-            let slot = state.slots().slot(self.slot).filter(|slot| slot.lease == Some(self.lease))?;
+            let slot = state.slots().lent(self.number)?;
             slot.cancels += 1;
         }
-        Some(OnItsWay { shared, card: Arc::clone(&self.card), slot: self.slot, doubtful: false })
+        Some(OnItsWay { shared, card: Arc::clone(&self.card), slot: self.number.slot, doubtful: false })
     }
 }
 
@@ -125,7 +124,7 @@ impl fmt::Debug for CancelHandle {
         f.debug_struct("CancelHandle")
             .field("peer", &self.card.peer)
             .field("process_id", &self.card.process_id)
-            .field("lease", &self.lease)
+            .field("lease", &self.number.lease)
             .finish_non_exhaustive()
     }
 }
@@ -147,7 +146,7 @@ impl Drop for OnItsWay {
         };
         match freed {
             Some((conn, true)) => self.shared.retire(conn, CloseReason::CancelUncertain),
-            Some((conn, false)) => self.shared.place(conn),
+            Some((conn, false)) => self.shared.place(conn, Instant::now()),
             None => {}
         }
     }

@@ -28,7 +28,7 @@ fn look(shared: &Weak<Shared>) -> Option<Instant> {
     let swept = shared.lock().sweep(now);
     for (mut conn, reason) in swept {
         match reason.map_or_else(|| conn.settle(), Err) {
-            Ok(()) => shared.place(conn),
+            Ok(()) => shared.place(conn, now),
             Err(reason) => shared.retire(conn, reason),
         }
     }

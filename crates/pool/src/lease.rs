@@ -4,10 +4,19 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::cancel::CancelHandle;
 use crate::conn::ServerConn;
 use crate::reason::CloseReason;
 use crate::shared::Shared;
+
+/// A lease by number, in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseNumber {
+    pub(crate) slot: usize,
+    pub(crate) lease: u64,
+}
 
 /// A server connection on loan: exclusive until it is checked in, discarded or dropped.
 ///
@@ -47,12 +56,17 @@ impl Lease {
     /// in the state its books say. It goes straight to the oldest waiter, if there is one; if it is past its lifetime,
     /// or the pool was reconfigured, resized or closed, it is closed instead. While a [`CancelHandle`] of this lease
     /// is at work the connection is held back.
-    pub fn checkin(mut self) {
+    pub fn checkin(self) {
+        self.checkin_at(Instant::now());
+    }
+
+    /// [`Self::checkin`] for a borrower that has just read the clock.
+    pub fn checkin_at(mut self, now: Instant) {
         let Some(mut conn) = self.conn.take() else { return };
         // Bytes read and not consumed are either the server's asides or the proof that it is not quiescent.
         let settled = if conn.inbound.is_empty() { Ok(()) } else { conn.settle() };
         match settled {
-            Ok(()) => self.shared.place(conn),
+            Ok(()) => self.shared.place(conn, now),
             Err(reason) => self.shared.retire(conn, reason),
         }
     }
@@ -66,7 +80,13 @@ impl Lease {
 
     /// The means for others to cancel what runs on the connection, as long as this lease lasts. Takes no lock.
     pub fn cancel_handle(&self) -> CancelHandle {
-        CancelHandle::new(&self.shared, self)
+        CancelHandle::new(&self.shared, self.number(), self.card())
+    }
+
+    /// By what its pool knows this lease: costs nothing, unlike a [`CancelHandle`], which
+    /// [`Pool::cancel_handle`](crate::Pool::cancel_handle) makes of it.
+    pub fn number(&self) -> LeaseNumber {
+        LeaseNumber { slot: self.place().slot, lease: self.lease() }
     }
 }
 
@@ -100,7 +120,7 @@ impl Drop for Lease {
         if self.delivered {
             self.shared.retire(conn, CloseReason::Abandoned);
         } else {
-            self.shared.place(conn);
+            self.shared.place(conn, Instant::now());
         }
     }
 }

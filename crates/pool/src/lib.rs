@@ -36,7 +36,7 @@ pub use self::cancel::{CancelHandle, CancelOutcome, cancel};
 pub use self::config::{Accept, Config, Keepalive, Verification};
 pub use self::conn::ServerConn;
 pub use self::error::{CheckoutError, ConnectError};
-pub use self::lease::Lease;
+pub use self::lease::{Lease, LeaseNumber};
 pub use self::pool::Pool;
 pub use self::reason::CloseReason;
 pub use self::status::{ServerInfo, ServerState, Status, Totals};

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::cancel::CancelHandle;
 use crate::config::Config;
 use crate::error::CheckoutError;
-use crate::lease::Lease;
+use crate::lease::{Lease, LeaseNumber};
 use crate::reason::CloseReason;
 use crate::shared::Shared;
 use crate::state::Entry;
@@ -54,6 +55,12 @@ impl Pool {
     pub fn try_checkout_to(&self, process_id: i32) -> Option<Lease> {
         let conn = self.shared.lock().take_idle_to(process_id)?;
         self.shared.lend(conn)
+    }
+
+    /// The means to cancel what runs under a lease of this pool; `None` once that is over.
+    pub fn cancel_handle(&self, number: LeaseNumber) -> Option<CancelHandle> {
+        let card = Arc::clone(&self.shared.lock().slots().lent(number)?.card);
+        Some(CancelHandle::new(&self.shared, number, &card))
     }
 
     /// Lends a connection: an idle one, or the first that is given back or opened once all who came earlier have

@@ -58,9 +58,8 @@ impl Shared {
     }
 
     /// Gives a free connection to whoever is next.
-    pub(crate) fn place(self: &Arc<Self>, mut conn: Box<ServerConn>) {
+    pub(crate) fn place(self: &Arc<Self>, mut conn: Box<ServerConn>, now: Instant) {
         loop {
-            let now = Instant::now();
             let (placement, keep) = {
                 let mut state = self.lock();
                 let placement = state.place(conn, now);
@@ -138,7 +137,7 @@ impl Shared {
 
     fn connected(self: &Arc<Self>, opened: Opened, generation: u64) {
         let conn = self.lock().admit(opened, generation, Instant::now());
-        self.place(conn);
+        self.place(conn, Instant::now());
         // The limit on simultaneous attempts may have kept others from being made.
         self.pump();
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::conn::{Card, ServerConn};
+use crate::lease::LeaseNumber;
 
 /// The open connections of a pool, each at a position that it keeps.
 #[derive(Default)]
@@ -52,6 +53,11 @@ impl Slots {
 
     pub(crate) fn slot(&mut self, position: usize) -> Option<&mut Slot> {
         self.entries.get_mut(position)?.as_mut()
+    }
+
+    /// The slot of a lease that still lasts.
+    pub(crate) fn lent(&mut self, number: LeaseNumber) -> Option<&mut Slot> {
+        self.slot(number.slot).filter(|slot| slot.lease == Some(number.lease))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -71,7 +71,7 @@ pub(crate) async fn serve(
                 return;
             }
             match timeout_at(deadline, login::login(&shared, &mut door, *accepted.startup)).await {
-                Ok(Ok(session)) => return session.into_client(shared, door).run().await,
+                Ok(Ok(session)) => return session.into_client(shared, door).start(),
                 Ok(Err(turned)) => Err(turned),
                 Err(_) => Err(Turned::Report(too_slow())),
             }

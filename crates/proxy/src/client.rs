@@ -10,13 +10,14 @@ use causeway_protocol::encode;
 use causeway_protocol::report::{ErrorReport, Severity};
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::{NodeId, PinReason, Reason, Role};
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
 use tokio::time::Instant;
 
 use crate::Shared;
 use crate::config::PoolMode;
 use crate::home::Home;
 use crate::lease::{Denied, Held, Memory};
-use crate::login;
 use crate::metrics::DecisionTarget;
 use crate::pools::{NodePool, Running};
 use crate::registry::{ClientState, Registration};
@@ -24,6 +25,7 @@ use crate::relay::{CANCEL_TIMEOUT, Event, Relayed};
 use crate::session::settings::SessionSettings;
 use crate::session::{Admitted, Connection, Lookups, Session, Told};
 use crate::socket::{self, ClientStream, Socket};
+use crate::{login, scratch};
 
 /// How long a statement that may write, and that nobody waits for any more, keeps its place in the pool.
 const ABANDONED_WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(10);
@@ -57,8 +59,10 @@ pub(crate) struct Client {
     pub(crate) running: Option<Running>,
     /// The pin that others know of.
     pinned: Option<PinReason>,
-    /// When the running unit was sent.
+    /// When the running unit was admitted, or had the connection that it waited for.
     pub(crate) started: Instant,
+    /// Spreads reads over the replicas.
+    pub(crate) random: SmallRng,
 }
 
 /// How a session ends, or a unit is cut short.
@@ -118,35 +122,39 @@ impl Client {
             running: None,
             pinned: None,
             started: Instant::now(),
+            random: SmallRng::seed_from_u64(rand::random()),
         }
     }
 
-    /// Serves the client until it leaves or is cut off.
-    pub(crate) async fn run(mut self) {
-        std::future::poll_fn(|cx| {
-            self.entry.wake_by(cx.waker());
-            std::task::Poll::Ready(())
-        })
-        .await;
-        let end = loop {
-            if let Err(end) = self.next().await {
-                break end;
-            }
-        };
-        self.leave(end).await;
+    /// Serves the client until it leaves or is cut off, in a task of its own: letting somebody in takes a larger one.
+    pub(crate) fn start(mut self) {
+        // A block, because an async function would hold its argument twice: idle clients are many.
+        tokio::spawn(async move {
+            std::future::poll_fn(|cx| {
+                self.entry.wake_by(cx.waker());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            let end = loop {
+                if let Err(end) = self.next().await {
+                    break end;
+                }
+            };
+            Box::pin(self.leave(end)).await;
+        });
     }
 
     /// One step: waits for input, answers on the spot, or runs a unit.
     async fn next(&mut self) -> Result<(), End> {
-        let catalogue = self.home.catalogue();
-        let lookups = Lookups {
-            classifier: &self.shared.classifier,
-            registry: &self.shared.registry,
-            catalogue: catalogue.as_deref(),
-            metrics: &self.shared.metrics.process,
+        let admitted = if self.inbound.is_empty() {
+            Admitted::NeedMore
+        } else {
+            self.started = Instant::now();
+            scratch::lend(&mut self.answer);
+            scratch::lend(&mut self.to_server);
+            self.admit()?
         };
-        let admitted = self.session.admit(self.inbound.filled(), &lookups, &mut self.answer);
-        match admitted.map_err(End::Report)? {
+        match admitted {
             Admitted::NeedMore if self.input_ended => Err(End::ClientLeft),
             Admitted::NeedMore => self.idle().await,
             Admitted::Local(consumed) => {
@@ -160,9 +168,22 @@ impl Client {
         }
     }
 
+    /// Looks at what the client has sent.
+    pub(crate) fn admit(&mut self) -> Result<Admitted, End> {
+        let lookups = Lookups {
+            classifier: &self.shared.classifier,
+            registry: &self.shared.registry,
+            catalogue: self.home.catalogue(self.started),
+            metrics: &self.shared.metrics.process,
+        };
+        self.session.admit(self.inbound.filled(), &lookups, &mut self.answer).map_err(End::Report)
+    }
+
     /// Nothing is running: waits for the client to want something, and passes on what the server sends unasked.
     async fn idle(&mut self) -> Result<(), End> {
         socket::give_back(&mut self.inbound);
+        scratch::give_back(&mut self.answer);
+        scratch::give_back(&mut self.to_server);
         if self.held.is_none() && self.entry.interrupts().drain {
             return Err(End::killed());
         }
@@ -247,7 +268,8 @@ impl Client {
         self.answer.clear();
         self.to_server.clear();
         self.session.retry();
-        if reusable { self.checkin() } else { self.discard(CloseReason::UnknownState) }
+        self.started = Instant::now();
+        if reusable { self.checkin(self.started) } else { self.discard(CloseReason::UnknownState) }
     }
 
     /// The unit has been answered.
@@ -287,7 +309,7 @@ impl Client {
         self.show_answer();
         match ended.connection {
             Connection::Keep => {}
-            Connection::CheckIn => self.checkin(),
+            Connection::CheckIn => self.checkin(now),
             Connection::Discard => self.discard(CloseReason::UnknownState),
         }
         if self.home.mode == PoolMode::Statement && !ended.transaction {
@@ -327,7 +349,7 @@ impl Client {
     }
 
     /// The session is over: the server connection is let go of, and the client told why.
-    async fn leave(mut self, end: End) {
+    async fn leave(&mut self, end: End) {
         let reason = match &end {
             End::Terminated | End::ClientLeft | End::ClientIo(_) | End::Cancelled => CloseReason::ClientGone,
             End::Report(_) => CloseReason::UnknownState,
@@ -370,7 +392,7 @@ impl Client {
                 held.lease.books.statements.clear();
                 held.lease.books.unnamed = None;
                 self.held = Some(held);
-                self.checkin();
+                self.checkin(Instant::now());
             }
             Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
         }

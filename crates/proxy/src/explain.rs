@@ -9,6 +9,8 @@ use causeway_routing::resolve::resolve;
 use causeway_routing::router::{Request, Requirement, Router, Target};
 use causeway_routing::{Kind, Reason};
 
+use tokio::time::Instant;
+
 use crate::Proxy;
 use crate::config::PoolMode;
 use crate::home::Home;
@@ -47,7 +49,7 @@ impl Proxy {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .classify(sql.as_bytes(), syntax);
-        let verdict = resolve(&class, home.catalogue().as_deref());
+        let verdict = resolve(&class, home.catalogue(Instant::now()));
         let view = home.control.view();
         let request = Request {
             verdict,

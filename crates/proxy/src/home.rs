@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::{Level, Load, NodeId};
+use tokio::time::Instant;
 
 use crate::Shared;
 use crate::config::{PoolMode, Snapshot};
 use crate::control::ControlPlane;
 use crate::metrics::DatabaseMetrics;
 use crate::pools::{NodeLoad, NodePool, PoolPolicy};
+
+/// How long a session goes by the catalogue it was given: a tenth of the time that a new one takes to be loaded after
+/// a definition has changed.
+const CATALOGUE_KEPT: Duration = Duration::from_millis(5);
 
 /// One database and user under one configuration.
 pub(crate) struct Home {
@@ -31,6 +36,8 @@ pub(crate) struct Home {
     policy: PoolPolicy,
     pools: Vec<Option<Arc<NodePool>>>,
     loads: Vec<Arc<NodeLoad>>,
+    catalogue: Option<Arc<Catalogue>>,
+    catalogue_asked: Option<Instant>,
     /// Filled anew for each decision.
     load_values: Vec<Load>,
 }
@@ -108,6 +115,8 @@ impl Home {
             pools: vec![None; cluster.nodes.len()],
             loads: cluster.nodes.iter().map(|node| shared.pools.load(&cluster.name, &node.name)).collect(),
             load_values: Vec::with_capacity(cluster.nodes.len()),
+            catalogue: None,
+            catalogue_asked: None,
             snapshot,
         })
     }
@@ -139,8 +148,12 @@ impl Home {
         &self.load_values
     }
 
-    /// What is known of the database's objects.
-    pub(crate) fn catalogue(&self) -> Option<Arc<Catalogue>> {
-        self.control.catalogue(&self.database)
+    /// What is known of the database's objects, or was a moment before `now`.
+    pub(crate) fn catalogue(&mut self, now: Instant) -> Option<&Catalogue> {
+        if self.catalogue_asked.is_none_or(|asked| now.saturating_duration_since(asked) > CATALOGUE_KEPT) {
+            self.catalogue = self.control.catalogue(&self.database);
+            self.catalogue_asked = Some(now);
+        }
+        self.catalogue.as_deref()
     }
 }

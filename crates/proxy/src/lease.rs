@@ -10,7 +10,8 @@ use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::resolve::Verdict;
 use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
-use causeway_routing::{Fence, Kind, Level, NodeId, Reason, Role};
+use causeway_routing::{Fence, Kind, Level, NodeId, Reason, Role, View};
+use rand::Rng as _;
 use tokio::time::Instant;
 
 use crate::client::{Client, End};
@@ -18,7 +19,7 @@ use crate::config::PoolMode;
 use crate::home::Home;
 use crate::metrics::DecisionTarget;
 use crate::pools::NodePool;
-use crate::registry::{ClientState, LeaseMark};
+use crate::registry::ClientState;
 use crate::session::Demand;
 use crate::socket::Socket;
 
@@ -57,12 +58,12 @@ impl Memory {
     }
 
     /// What a read must see at `level`.
-    fn requirement(&mut self, level: Level, home: &Home) -> Requirement {
+    fn requirement(&mut self, level: Level, view: &View, home: &Home) -> Requirement {
         let Some(last_write) = self.last_write.filter(|_| level == Level::Session) else {
             return Requirement::None;
         };
         // After a change of primary a fence of the old timeline is covered by nobody.
-        let timeline = home.control.view().fence.map(|fence| fence.timeline);
+        let timeline = view.fence.map(|fence| fence.timeline);
         if self.fence.is_none_or(|fence| timeline.is_some_and(|timeline| timeline != fence.timeline)) {
             self.fence = home.control.fence_since(last_write);
         }
@@ -82,9 +83,7 @@ impl Client {
             let message = format!("database \"{}\" is no longer configured", self.home.database);
             return Err(End::Report(ErrorReport::fatal(SqlState::INVALID_CATALOG_NAME, message)));
         }
-        let now = Instant::now();
-        let deadline = now + self.home.checkout_timeout;
-        let primary_deadline = now + self.home.primary_wait;
+        let primary_deadline = self.started + self.home.primary_wait;
         loop {
             let decision = self.route(excluded);
             let (id, role) = match decision.target {
@@ -98,7 +97,7 @@ impl Client {
                 }
             };
             let Some(pool) = self.home.pool(&self.shared, id) else { continue };
-            match self.checkout(&pool, role, deadline).await? {
+            match self.checkout(&pool, role).await? {
                 Ok(lease) if role == Role::Replica && !self.proves_position(&lease, id) => {
                     // Opened after the observation was asked for: it may be a server that has restarted.
                     lease.checkin();
@@ -132,8 +131,11 @@ impl Client {
             return Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
         }
         let level = self.home.level;
-        let requirement =
-            if demand.replica { self.memory.requirement(level, &self.home) } else { Requirement::None };
+        let requirement = if demand.replica {
+            self.memory.requirement(level, &view, &self.home)
+        } else {
+            Requirement::None
+        };
         let request = Request {
             verdict: verdict(demand),
             level,
@@ -141,7 +143,7 @@ impl Client {
             serializable: self.session.settings.serializable(),
             excluded,
         };
-        let decision = Router.route(&request, &view, self.home.loads(), rand::random());
+        let decision = Router.route(&request, &view, self.home.loads(), self.random.next_u64());
         if decision.reason == Reason::SessionFence {
             self.home.control.need_fence();
         }
@@ -161,7 +163,6 @@ impl Client {
         &mut self,
         pool: &Arc<NodePool>,
         role: Role,
-        deadline: Instant,
     ) -> Result<Result<Lease, CheckoutError>, End> {
         let metrics = pool.metrics(role);
         metrics.checkouts.add(1);
@@ -169,12 +170,15 @@ impl Client {
             metrics.checkout_wait.record(std::time::Duration::ZERO);
             return Ok(Ok(lease));
         }
-        let asked = Instant::now();
+        let asked = self.started;
         self.entry.clear_cancel();
         self.entry.enter(ClientState::Waiting);
-        let lease = self.wait(pool.pool.checkout(deadline)).await;
+        // Waiting is rare, and what waits is large: only those who do have the room for it.
+        let lease = Box::pin(self.wait(pool.pool.checkout(asked + self.home.checkout_timeout))).await;
         self.entry.enter(ClientState::Active);
-        metrics.checkout_wait.record(asked.elapsed());
+        // The wait is not the node's.
+        self.started = Instant::now();
+        metrics.checkout_wait.record(self.started - asked);
         let lease = lease?;
         if let Err(CheckoutError::Timeout { .. }) = lease {
             metrics.checkout_timeouts.add(1);
@@ -226,8 +230,8 @@ impl Client {
         // Not every failure shows as a change of state: look again now and then.
         let pause = deadline.min(Instant::now() + std::time::Duration::from_millis(100));
         self.entry.enter(ClientState::Waiting);
-        let waited =
-            self.wait(tokio::time::timeout_at(pause, async move { changes.changed().await.is_ok() })).await;
+        let change = tokio::time::timeout_at(pause, async move { changes.changed().await.is_ok() });
+        let waited = Box::pin(self.wait(change)).await;
         self.entry.enter(ClientState::Active);
         waited?.ok();
         Ok(Instant::now() < deadline)
@@ -267,8 +271,7 @@ impl Client {
     }
 
     fn hold(&mut self, held: Held) {
-        let mark = LeaseMark { node: Arc::clone(&held.pool.key.node), cancel: held.lease.cancel_handle() };
-        self.entry.lend(Some(mark));
+        self.entry.lend(Some((Arc::clone(&held.pool), held.lease.number())));
         self.held = Some(held);
     }
 
@@ -289,11 +292,11 @@ impl Client {
     }
 
     /// Gives the server connection back: its session is in the state that its books say.
-    pub(crate) fn checkin(&mut self) {
+    pub(crate) fn checkin(&mut self, now: Instant) {
         self.entry.lend(None);
         if let Some(mut held) = self.held.take() {
             crate::socket::give_back(&mut held.lease.inbound);
-            held.lease.checkin();
+            held.lease.checkin_at(now);
         }
     }
 

@@ -22,6 +22,7 @@ pub mod metrics;
 mod pools;
 mod registry;
 mod relay;
+mod scratch;
 mod session;
 mod socket;
 

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
+use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease, Settings};
 use causeway_protocol::backend::{self, TransactionStatus, tag};
 use causeway_protocol::encode;
 use causeway_protocol::frame;
@@ -46,6 +46,8 @@ struct LoginKey {
 struct Remembered {
     at: Instant,
     parameters: Told,
+    /// What all who log in alike want: shared, so that comparing it with what a connection has is comparing pointers.
+    settings: Settings,
 }
 
 /// A client that may begin.
@@ -64,18 +66,19 @@ impl LoginCache {
         self.logins.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<Told> {
+    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<(Told, Settings)> {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         let remembered = logins.get(key).filter(|remembered| remembered.at.elapsed() < lifetime)?;
-        Some(Arc::clone(&remembered.parameters))
+        Some((Arc::clone(&remembered.parameters), remembered.settings.clone()))
     }
 
-    fn remember(&self, key: LoginKey, parameters: &Told) {
+    fn remember(&self, key: LoginKey, parameters: &Told, settings: &SessionSettings) {
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         if logins.len() >= REMEMBERED {
             logins.clear();
         }
-        logins.insert(key, Remembered { at: Instant::now(), parameters: Arc::clone(parameters) });
+        let (parameters, settings) = (Arc::clone(parameters), settings.wanted(false).clone());
+        logins.insert(key, Remembered { at: Instant::now(), parameters, settings });
     }
 }
 
@@ -104,17 +107,17 @@ pub(crate) async fn login(
                 .with_hint("databases in Causeway's configuration has neither this name nor \"*\"."),
         ));
     };
-    let settings = SessionSettings::new(startup.settings.iter().map(|(name, value)| (&**name, &**value)));
     let application_name = startup.setting("application_name").unwrap_or_default().into();
     let key =
         LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
     let lifetime = home.snapshot.defaults.login_cache;
-    let parameters = if let Some(parameters) = shared.logins.find(&key, lifetime) {
-        parameters
+    let (parameters, settings) = if let Some((parameters, known)) = shared.logins.find(&key, lifetime) {
+        (parameters, SessionSettings::of(known))
     } else {
+        let settings = SessionSettings::new(key.settings.iter().map(|(name, value)| (&**name, &**value)));
         let parameters = ask_primary(shared, &mut home, &settings).await?;
-        shared.logins.remember(key, &parameters);
-        parameters
+        shared.logins.remember(key, &parameters, &settings);
+        (parameters, settings)
     };
     let who = Introduction { database, user, application_name, address: door.address };
     let entry = shared.clients.register(who);
@@ -175,12 +178,12 @@ async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSetting
         }
     };
     let wanted = settings.wanted(false);
-    if let Some(sql) = transition(&lease.books.settings, &wanted) {
+    if let Some(sql) = transition(&lease.books.settings, wanted) {
         if let Err(turned) = establish(&mut lease, &sql).await {
             lease.discard(CloseReason::UnknownState);
             return Err(turned);
         }
-        lease.books.settings = wanted;
+        lease.books.settings = wanted.clone();
     }
     let parameters = lease.parameters().into();
     socket::give_back(&mut lease.inbound);

@@ -9,9 +9,29 @@ use std::time::Duration;
 
 use causeway_routing::{PinReason, Reason, Role};
 
+use crate::session::Counts;
+
 /// Upper bounds of the buckets of every histogram of durations, in seconds; the last bucket has none.
 pub const DURATION_BUCKETS: [f64; 14] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// The same in nanoseconds.
+const BUCKET_NANOS: [u64; DURATION_BUCKETS.len()] = {
+    let mut nanos = [0; DURATION_BUCKETS.len()];
+    let mut at = 0;
+    while at < nanos.len() {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the bounds are positive, and far below what 64 bits of nanoseconds hold"
+        )]
+        {
+            nanos[at] = (DURATION_BUCKETS[at] * 1e9 + 0.5) as u64;
+        }
+        at += 1;
+    }
+    nanos
+};
 
 /// A value that only grows.
 #[derive(Debug, Default)]
@@ -129,7 +149,10 @@ pub trait Visitor {
 impl Counter {
     /// Adds `n`.
     pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
+        // Most of what a message may count is nothing, and an atomic addition is dear.
+        if n > 0 {
+            self.0.fetch_add(n, Ordering::Relaxed);
+        }
     }
 
     /// The value.
@@ -143,13 +166,14 @@ impl Counter {
 impl Histogram {
     /// Counts one sample.
     pub fn record(&self, sample: Duration) {
-        let seconds = sample.as_secs_f64();
-        let bucket = DURATION_BUCKETS.iter().position(|bound| seconds <= *bound);
-        if let Some(counter) = self.buckets.get(bucket.unwrap_or(DURATION_BUCKETS.len())) {
+        let nanos = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BUCKET_NANOS.iter().position(|bound| nanos <= *bound);
+        if let Some(counter) = self.buckets.get(bucket.unwrap_or(BUCKET_NANOS.len())) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        let nanos = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
-        self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+        if nanos > 0 {
+            self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
     }
 
     /// What has been counted.
@@ -235,6 +259,16 @@ impl DatabaseMetrics {
 // === impl BackendMetrics ===
 
 impl BackendMetrics {
+    /// Counts a part of a server's answers, of so many bytes.
+    pub(crate) fn answered(&self, bytes: usize, counts: &Counts) {
+        self.received_bytes.add(bytes as u64);
+        self.messages.add(counts.messages);
+        self.rows.add(counts.rows);
+        self.errors.add(counts.errors);
+        self.simple_queries.add(counts.simple_queries);
+        self.extended_queries.add(counts.extended_queries);
+    }
+
     fn visit(&self, (database, backend, role): &BackendKey, visitor: &mut dyn Visitor) {
         let labels = [("database", &**database), ("backend", &**backend), ("role", role.as_str())];
         let counters = [

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::SystemTime;
 
-use causeway_pool::CancelHandle;
+use causeway_pool::{CancelHandle, LeaseNumber};
 use causeway_protocol::startup::CancelKey;
 use causeway_routing::PinReason;
+
+use crate::pools::NodePool;
 
 /// What a client is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub(crate) struct ClientEntry {
     state: AtomicU8,
     interrupts: AtomicU8,
     waker: Mutex<Option<Waker>>,
-    lease: Mutex<Option<LeaseMark>>,
+    lease: Mutex<Option<(Arc<NodePool>, LeaseNumber)>>,
     pinned: Mutex<Option<PinReason>>,
 }
 
@@ -210,13 +212,15 @@ impl ClientEntry {
     }
 
     /// Notes the server connection that the client has, or that it has none.
-    pub(crate) fn lend(&self, lease: Option<LeaseMark>) {
+    pub(crate) fn lend(&self, lease: Option<(Arc<NodePool>, LeaseNumber)>) {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
     }
 
     /// The server connection that the client has.
     pub(crate) fn lease(&self) -> Option<LeaseMark> {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let (pool, number) = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let cancel = pool.pool.cancel_handle(number)?;
+        Some(LeaseMark { node: Arc::clone(&pool.key.node), cancel })
     }
 
     /// Makes interrupts wake this task from now on. A task's waker stays the same, so once is enough.

@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use causeway_pool::CloseReason;
+use causeway_protocol::buffer::Buffer;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use tokio::time::Instant;
 
 use crate::client::{Client, End};
-use crate::session::{Admitted, Lookups, Outcome};
-use crate::socket::{self, BUFFER_LEN, Socket};
+use crate::session::{Admitted, Outcome};
+use crate::socket::{self, BUFFER_LEN, ClientStream, Socket};
 
-/// Answers up to this length are copied behind what else the client is to get; longer ones go out from where they
-/// were read.
+/// What follows an answer of the proxy's own is copied behind it up to this length, to go out in the same write.
 const COPIED_LEN: usize = 8 * 1024;
 
 /// How long a cancel request may take to reach its server.
@@ -53,7 +53,6 @@ pub(crate) enum Relayed {
 impl Client {
     /// Sends the gathered unit to the server at hand and relays its answer.
     pub(crate) async fn relay(&mut self) -> Result<Relayed, End> {
-        self.started = Instant::now();
         if let Some(held) = &mut self.held {
             let standby = held.role == causeway_routing::Role::Replica;
             self.session.begin(&mut held.lease.books, standby, &mut self.to_server);
@@ -195,10 +194,10 @@ impl Client {
 
     /// Takes what the client has sent while its unit runs, as far as it can be taken now.
     fn take_client(&mut self) -> Result<(), End> {
-        loop {
+        while !self.inbound.is_empty() {
             let before = self.inbound.len();
             self.take_client_once()?;
-            if before == self.inbound.len() || self.inbound.is_empty() {
+            if before == self.inbound.len() {
                 break;
             }
         }
@@ -223,15 +222,7 @@ impl Client {
         if self.session.is_passing() {
             return Ok(());
         }
-        let catalogue = self.home.catalogue();
-        let lookups = Lookups {
-            classifier: &self.shared.classifier,
-            registry: &self.shared.registry,
-            catalogue: catalogue.as_deref(),
-            metrics: &self.shared.metrics.process,
-        };
-        let admitted = self.session.admit(self.inbound.filled(), &lookups, &mut self.answer);
-        match admitted.map_err(End::Report)? {
+        match self.admit()? {
             Admitted::Terminate => return Err(End::Terminated),
             // The server has the beginning of this unit: what is complete of it follows.
             Admitted::NeedMore | Admitted::Ready => self.send_admitted(),
@@ -252,28 +243,23 @@ impl Client {
                 return Err(End::Report(server_gone(self.session.lost())));
             }
         };
-        let metrics = held.pool.metrics(held.role);
-        let counts = self.session.take_counts();
-        metrics.received_bytes.add(scan.consumed as u64);
-        metrics.messages.add(counts.messages);
-        metrics.rows.add(counts.rows);
-        metrics.errors.add(counts.errors);
-        metrics.simple_queries.add(counts.simple_queries);
-        metrics.extended_queries.add(counts.extended_queries);
+        held.pool.metrics(held.role).answered(scan.consumed, &self.session.take_counts());
         for (name, value) in self.session.take_reported() {
             server.parameter_status(&name, &value);
         }
-        if !self.session.may_retry() && !self.answer.is_empty() {
-            self.outbound.extend(&self.answer);
+        let direct = server.inbound.filled().get(scan.direct).unwrap_or_default();
+        // What the proxy itself answers is followed by what the server does, in one write if that is short.
+        let joined = !self.answer.is_empty() && direct.len() <= COPIED_LEN;
+        if joined {
+            self.answer.extend_from_slice(direct);
+        }
+        if !self.session.may_retry() {
+            show(&mut self.stream, &mut self.outbound, &self.answer).map_err(End::ClientIo)?;
             self.answer.clear();
         }
-        let direct = server.inbound.filled().get(scan.direct).unwrap_or_default();
-        let written = if direct.len() > COPIED_LEN && self.outbound.is_empty() {
-            written(self.stream.try_write_from(direct)).map_err(End::ClientIo)?
-        } else {
-            0
-        };
-        self.outbound.extend(direct.get(written..).unwrap_or_default());
+        if !joined {
+            show(&mut self.stream, &mut self.outbound, direct).map_err(End::ClientIo)?;
+        }
         server.inbound.consume(scan.consumed);
         let released = self.session.release(self.inbound.len());
         self.inbound.consume(released);
@@ -329,11 +315,18 @@ impl Client {
     }
 }
 
-fn written(result: io::Result<usize>) -> io::Result<usize> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        other => other,
-    }
+/// Writes what the client's socket takes at once, from where it stands; only the rest is copied.
+fn show(stream: &mut ClientStream, outbound: &mut Buffer, bytes: &[u8]) -> io::Result<()> {
+    let written = if bytes.is_empty() || !outbound.is_empty() {
+        0
+    } else {
+        match stream.try_write_from(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            written => written?,
+        }
+    };
+    outbound.extend(bytes.get(written..).unwrap_or_default());
+    Ok(())
 }
 
 fn server_gone(may_have_happened: bool) -> ErrorReport {

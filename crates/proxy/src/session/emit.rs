@@ -25,11 +25,11 @@ impl Session {
         let fresh = self.status == TransactionStatus::Idle || self.held_begin.is_some();
         if fresh {
             let wanted = self.settings.wanted(standby);
-            if let Some(sql) = transition(&books.settings, &wanted) {
+            if let Some(sql) = transition(&books.settings, wanted) {
                 encode::query(to_server, sql.as_bytes());
                 let token = self.unit.note(Note::Settings);
                 self.pipeline.push(Request::Query, Origin::Injected, token);
-                self.injected_settings = Some(wanted);
+                self.injected_settings = Some(wanted.clone());
             }
         }
         if fresh

@@ -101,7 +101,8 @@ impl Session {
     /// Takes in what the commands that succeeded have changed, in their order.
     fn take_effects(&mut self, before: TransactionStatus, books: &mut Books) {
         let mut status = before;
-        for class in std::mem::take(&mut self.unit.succeeded) {
+        let succeeded = std::mem::take(&mut self.unit.succeeded);
+        for class in &succeeded {
             for command in &class.commands {
                 status = match command {
                     Command::Begin(_) => TransactionStatus::InTransaction,
@@ -123,6 +124,7 @@ impl Session {
                 };
             }
         }
+        self.unit.succeeded = succeeded;
     }
 
     /// A transaction, of one statement perhaps, is over: a rollback takes its settings back.
@@ -131,7 +133,7 @@ impl Session {
         if self.settings.changed_in_transaction() {
             self.settings.end_transaction(rolled_back);
             if rolled_back {
-                books.settings = self.settings.wanted(self.server.standby);
+                books.settings = self.settings.wanted(self.server.standby).clone();
             }
         }
     }

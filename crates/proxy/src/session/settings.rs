@@ -31,6 +31,9 @@ const NOT_FOR_STANDBYS: [&str; 3] =
 pub(crate) struct SessionSettings {
     startup: Settings,
     wanted: Settings,
+    /// The same without what a standby must not get.
+    for_standbys: Settings,
+    serializable: bool,
     /// What was wanted before the running transaction, which may be one of a single statement, changed it.
     before_transaction: Option<Settings>,
     parse_key: Arc<str>,
@@ -45,27 +48,26 @@ impl SessionSettings {
         for (name, value) in startup {
             settings.set(&name.to_ascii_lowercase(), &format!("'{}", value.replace('\'', "''")));
         }
+        Self::of(settings)
+    }
+
+    /// The settings of a session that has just started with these.
+    pub(crate) fn of(settings: Settings) -> Self {
         let mut session = Self {
             startup: settings.clone(),
             wanted: settings,
+            for_standbys: Settings::default(),
+            serializable: false,
             before_transaction: None,
             parse_key: Arc::from(""),
         };
-        session.refresh_parse_key();
+        session.refresh();
         session
     }
 
     /// What a server connection must have; `standby` leaves out what a standby must not get.
-    pub(crate) fn wanted(&self, standby: bool) -> Settings {
-        let unfit = |name: &str| standby && self.wanted.value(name).is_some();
-        if !NOT_FOR_STANDBYS.iter().any(|name| unfit(name)) {
-            return self.wanted.clone();
-        }
-        let mut fit = self.wanted.clone();
-        for name in NOT_FOR_STANDBYS {
-            fit.reset(name);
-        }
-        fit
+    pub(crate) fn wanted(&self, standby: bool) -> &Settings {
+        if standby { &self.for_standbys } else { &self.wanted }
     }
 
     /// What parse-affecting settings this session has, as one comparable text.
@@ -75,8 +77,7 @@ impl SessionSettings {
 
     /// Whether transactions of this session are serializable unless they say otherwise.
     pub(crate) fn serializable(&self) -> bool {
-        let isolation = self.wanted.value("default_transaction_isolation");
-        isolation.is_some_and(|value| value.to_ascii_lowercase().contains("serializable"))
+        self.serializable
     }
 
     /// A SET has succeeded.
@@ -86,7 +87,7 @@ impl SessionSettings {
             SettingValue::Text(text) => self.wanted.set(name, &format!("={text}")),
             SettingValue::Default => self.restore(name),
         }
-        self.refresh_parse_key();
+        self.refresh();
     }
 
     /// A RESET has succeeded: back to what the session started with, all if no name is given.
@@ -96,7 +97,7 @@ impl SessionSettings {
             Some(name) => self.restore(name),
             None => self.wanted = self.startup.clone(),
         }
-        self.refresh_parse_key();
+        self.refresh();
     }
 
     /// The running transaction has changed settings.
@@ -110,7 +111,7 @@ impl SessionSettings {
             && rolled_back
         {
             self.wanted = before;
-            self.refresh_parse_key();
+            self.refresh();
         }
     }
 
@@ -127,7 +128,15 @@ impl SessionSettings {
         }
     }
 
-    fn refresh_parse_key(&mut self) {
+    /// Takes in what follows from the settings wanted, once for all the statements that ask.
+    fn refresh(&mut self) {
+        let isolation = self.wanted.value("default_transaction_isolation");
+        self.serializable =
+            isolation.is_some_and(|value| value.to_ascii_lowercase().contains("serializable"));
+        self.for_standbys = self.wanted.clone();
+        for name in NOT_FOR_STANDBYS {
+            self.for_standbys.reset(name);
+        }
         let mut key = String::new();
         for name in PARSE_AFFECTING {
             if let Some(value) = self.wanted.value(name) {
@@ -227,7 +236,7 @@ mod tests {
         let mut has = Settings::default();
         has.set("search_path", "=shop, public");
         let settings = SessionSettings::new([("application_name", "o'b"), ("a.b", "1")]);
-        let sql = transition(&has, &settings.wanted(false)).unwrap();
+        let sql = transition(&has, settings.wanted(false)).unwrap();
         assert!(sql.contains("RESET \"search_path\""), "{sql}");
         assert!(sql.contains("SELECT pg_catalog.set_config('application_name', 'o''b', false)"), "{sql}");
         assert_eq!(transition(&has, &has.clone()), None);

@@ -264,10 +264,19 @@ impl Unit {
 
     /// Makes ready for the next unit, keeping the storage.
     pub(crate) fn clear(&mut self) {
-        let (mut items, mut notes) = (std::mem::take(&mut self.items), std::mem::take(&mut self.notes));
-        items.clear();
-        notes.clear();
-        *self = Self { items, notes, ..Self::default() };
+        self.items.clear();
+        self.notes.clear();
+        self.preparing.clear();
+        self.succeeded.clear();
+        self.unused_databases.clear();
+        self.sent = 0;
+        self.progress = Progress::Gathered;
+        self.admitted = 0;
+        self.demand = Demand::default();
+        self.dropped = None;
+        self.pin = None;
+        self.end = UnitEnd::Open;
+        self.failed = false;
     }
 }
 
