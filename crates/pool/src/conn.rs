@@ -152,6 +152,11 @@ impl ServerConn {
         &self.card
     }
 
+    /// How long ago it was opened.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.card.opened_at)
+    }
+
     /// Whether its share of `lifetime` is over; never when that is zero.
     pub(crate) fn is_expired(&self, now: Instant, lifetime: Duration) -> bool {
         self.expires_at(lifetime).is_some_and(|expires_at| expires_at <= now)
@@ -177,6 +182,11 @@ impl ServerConn {
     ///
     /// Makes no system call while the driver has noticed nothing to read.
     pub(crate) fn settle(&mut self) -> Result<(), CloseReason> {
+        if self.inbound.is_empty() && !self.is_suspect() { Ok(()) } else { self.take_in() }
+    }
+
+    #[cold]
+    fn take_in(&mut self) -> Result<(), CloseReason> {
         if !self.inbound.is_empty() {
             self.absorb()?;
         }

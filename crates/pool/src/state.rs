@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -39,6 +40,8 @@ pub(crate) struct State {
     leases: u64,
     backoff: Backoff,
     random: Random,
+    /// The age below which no connection is past its lifetime, whatever its jitter.
+    shortest_life: Duration,
     pub(crate) totals: Totals,
     /// Whether the housekeeping task runs.
     pub(crate) kept: bool,
@@ -86,6 +89,7 @@ impl State {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             random: Random::new(config.seed),
+            shortest_life: shortest_life(&config),
             config: Arc::new(config),
             generation: 0,
             outdated: CloseReason::Reconfigured,
@@ -236,7 +240,7 @@ impl State {
             Some(self.outdated)
         } else if self.is_oversized() {
             Some(CloseReason::Resized)
-        } else if conn.is_expired(now, self.config.lifetime) {
+        } else if conn.age(now) >= self.shortest_life && conn.is_expired(now, self.config.lifetime) {
             Some(CloseReason::Lifetime)
         } else {
             None
@@ -297,6 +301,7 @@ impl State {
     /// Puts a new configuration in place. Returns the idle connections that are not fit for it.
     pub(crate) fn reconfigure(&mut self, config: Config) -> Vec<(Box<ServerConn>, CloseReason)> {
         let same = self.config.same_identity(&config);
+        self.shortest_life = shortest_life(&config);
         self.config = Arc::new(config);
         if !same {
             return self.outdate(CloseReason::Reconfigured);
@@ -390,6 +395,10 @@ impl State {
         };
         self.slots.iter().map(info).collect()
     }
+}
+
+fn shortest_life(config: &Config) -> Duration {
+    if config.lifetime.is_zero() { Duration::MAX } else { config.lifetime - config.lifetime / 10 }
 }
 
 // === impl Waiter ===

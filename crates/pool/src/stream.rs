@@ -19,30 +19,6 @@ pub enum ServerStream {
 // === impl ServerStream ===
 
 impl ServerStream {
-    /// Whether something can be read, as far as the runtime's driver has noticed; registers the task otherwise.
-    ///
-    /// # Errors
-    ///
-    /// When the runtime is shutting down.
-    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx),
-            Self::Unix(stream) => stream.poll_read_ready(cx),
-        }
-    }
-
-    /// Whether something can be written; registers the task otherwise.
-    ///
-    /// # Errors
-    ///
-    /// When the runtime is shutting down.
-    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_write_ready(cx),
-            Self::Unix(stream) => stream.poll_write_ready(cx),
-        }
-    }
-
     /// Reads what is at hand. Makes no system call while the driver has reported nothing to read.
     ///
     /// # Errors
@@ -64,18 +40,6 @@ impl ServerStream {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Unix(stream) => stream.try_write(bytes),
-        }
-    }
-
-    /// Writes as much of several pieces, in order, as the socket takes at once.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` when it takes nothing; otherwise the system's.
-    pub fn try_write_vectored(&self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.try_write_vectored(pieces),
-            Self::Unix(stream) => stream.try_write_vectored(pieces),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use causeway_pool::ServerStream;
 use causeway_protocol::buffer::Buffer;
@@ -31,26 +31,28 @@ pub(crate) enum ClientStream {
 
 /// A socket that bytes can be read from into a lent buffer.
 pub(crate) trait Socket {
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     fn poll_read_into(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
     fn poll_write_from(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 
     /// Writes what the socket takes at once; nothing is woken when it takes more.
     fn try_write_from(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Reads once into `buffer`, for which storage is found only when there is something to read. Gives the number
-    /// of bytes; zero is the end of the stream.
+    /// Reads once into `buffer`, which has storage afterwards only if there was something to read. Gives the number of
+    /// bytes; zero is the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
-        if buffer.capacity() == 0 {
-            ready!(self.poll_read_ready(cx))?;
+        let fresh = buffer.capacity() == 0;
+        if fresh {
             *buffer = Buffer::with_storage(lend());
         }
         // A full buffer holds the beginning of a large frame: doubled, it takes few reads to get the rest.
         let full = buffer.len() == buffer.capacity();
         let mut space = ReadBuf::new(buffer.unfilled(if full { buffer.len() } else { 1 }));
         let read = self.poll_read_into(cx, &mut space).map_ok(|()| space.filled().len());
-        if let Poll::Ready(Ok(n)) = read {
-            buffer.commit(n);
+        match read {
+            Poll::Ready(Ok(n)) => buffer.commit(n),
+            // Taken on the chance that there was something: as cheap as asking first.
+            Poll::Pending if fresh => give_back(buffer),
+            _ => {}
         }
         read
     }
@@ -92,13 +94,6 @@ pub(crate) fn give_back(buffer: &mut Buffer) {
 // === impl ClientStream ===
 
 impl Socket for ClientStream {
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx),
-            Self::Unix(stream) => stream.poll_read_ready(cx),
-        }
-    }
-
     fn poll_read_into(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
@@ -124,10 +119,6 @@ impl Socket for ClientStream {
 // === impl ServerStream ===
 
 impl Socket for ServerStream {
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Self::poll_read_ready(self, cx)
-    }
-
     fn poll_read_into(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Self::poll_read(self, cx, buffer)
     }

@@ -5,6 +5,7 @@ mod data_plane;
 mod epoch;
 pub mod listeners;
 pub mod live;
+mod open_files;
 mod reload;
 
 use std::io;
@@ -101,6 +102,7 @@ fn serve(config: Config, options: &Options, level: &LevelHandle) -> io::Result<E
     let http = listeners::bind(&(&config.http).into()).map_err(io::Error::other)?;
     let prepared = reload::prepare(config, &[]).map_err(io::Error::other)?;
     reload::warn_about(&prepared.config);
+    open_files::raise_limit(prepared.config.max_clients as usize);
     let signals = {
         let _guard = runtime.enter();
         Signals::new()?
