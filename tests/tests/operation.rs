@@ -221,7 +221,7 @@ async fn a_configuration_mistake_is_refused_with_its_place() {
     let Err(refusal) = Causeway::try_start(&yaml).await else { panic!("an unknown key is accepted") };
     assert_eq!(refusal.status.code(), Some(78));
     assert!(refusal.log.contains("causeway.yaml:") && refusal.log.contains("size"), "{}", refusal.log);
-    let yaml = yaml_for(sandbox) + "consistency: { default: cluster }\n";
-    let Err(refusal) = Causeway::try_start(&yaml).await else { panic!("a level without fences is accepted") };
-    assert!(refusal.log.contains("consistency"), "{}", refusal.log);
+    let yaml = yaml_for(sandbox) + "consistency: { default: strong }\n";
+    let Err(refusal) = Causeway::try_start(&yaml).await else { panic!("an unknown level is accepted") };
+    assert!(refusal.log.contains("consistency.default") && refusal.log.contains("bounded"), "{}", refusal.log);
 }

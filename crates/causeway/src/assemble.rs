@@ -3,17 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use causeway_cluster::FenceSource;
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
 use causeway_proxy::ControlPlane;
 use causeway_proxy::Snapshot;
 use causeway_proxy::config::{
-    AuthMethod, AuthRule, ClusterConfig, DatabaseConfig, Defaults, Network, NodeEndpoint, Overrides,
-    PoolMode, UserConfig,
+    AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Fallback, Network,
+    NodeEndpoint, Overrides, PoolMode, Tls, UserConfig,
 };
 use secrecy::ExposeSecret;
+use tokio::sync::Semaphore;
 
-use crate::config::{self, Config, Credential, Method, Mode, Origin};
+use crate::config::{self, Config, Credential, Method, Mode, Origin, TlsMode};
 
 /// The work factor of the verifiers made from passwords, as PostgreSQL's own.
 const SCRAM_ITERATIONS: u32 = 4096;
@@ -40,6 +42,12 @@ pub fn cluster_config(cluster: &config::Cluster) -> causeway_cluster::Config {
         max_lag: cluster.max_lag,
         interval: cluster.check_interval,
         timeout: cluster.check_timeout,
+        fence_source: match cluster.fence_source {
+            config::Source::Auto => FenceSource::Auto,
+            config::Source::Insert => FenceSource::Insert,
+            config::Source::Flush => FenceSource::Flush,
+            config::Source::Commit => FenceSource::Commit,
+        },
         ..causeway_cluster::Config::new(cluster.name.as_str(), nodes, monitor)
     }
 }
@@ -77,6 +85,7 @@ pub fn snapshot(
             .map(|node| NodeEndpoint { name: node.name.as_str().into(), address: node.address.clone() })
             .collect(),
         control,
+        fallbacks: Arc::new(Semaphore::new(size(config.consistency.fallback_limit))),
         primary_wait: cluster.primary_wait,
     });
     let mut databases: HashMap<Box<str>, DatabaseConfig> = config
@@ -95,6 +104,10 @@ pub fn snapshot(
         users,
         auth_rules: config.rules.iter().map(rule).collect(),
         defaults: defaults(config),
+        tls: config
+            .tls
+            .as_ref()
+            .map(|tls| Tls { server: tls.server.clone(), required: tls.mode == TlsMode::Require }),
     }
 }
 
@@ -114,7 +127,16 @@ fn defaults(config: &Config) -> Defaults {
             count: pool.keepalive.probes,
             user_timeout: pool.keepalive.user_timeout,
         },
-        level: config.level,
+        level: config.consistency.level,
+        consistency: Consistency {
+            wait: config.consistency.wait,
+            fallback: match config.consistency.fallback {
+                config::Fallback::Primary => Fallback::Primary,
+                config::Fallback::Wait => Fallback::Wait,
+                config::Fallback::Error => Fallback::Error,
+            },
+            fallback_limit: size(config.consistency.fallback_limit),
+        },
         login_timeout: config.timeouts.login_timeout,
         login_cache: config.timeouts.login_cache,
         max_clients: size(config.max_clients),

@@ -1,12 +1,15 @@
 //! The data plane's window to a cluster's monitors.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use causeway_cluster::Cluster;
-use causeway_proxy::ControlPlane;
+use causeway_cluster::{Cluster, Instance};
+use causeway_pool::{ServerConn, Verification};
+use causeway_proxy::{ControlPlane, Need};
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::{Fence, NodeId, NodeState, NodeView, Role, View};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 /// A cluster as one configuration knows it.
@@ -17,6 +20,10 @@ use tokio::time::Instant;
 pub struct ClusterControl {
     cluster: Cluster,
     nodes: Vec<Arc<str>>,
+    base: Instant,
+    /// When something was last written through this Causeway, in nanoseconds since `base`; at first, what went through
+    /// an earlier process or configuration is not known, and `base` is the safe answer.
+    last_write: AtomicU64,
 }
 
 // === impl ClusterControl ===
@@ -24,7 +31,7 @@ pub struct ClusterControl {
 impl ClusterControl {
     /// The adapter for a configuration with these nodes, in its order.
     pub fn new(cluster: Cluster, nodes: Vec<Arc<str>>) -> Self {
-        Self { cluster, nodes }
+        Self { cluster, nodes, base: Instant::now(), last_write: AtomicU64::new(0) }
     }
 
     /// The monitors' id of the node that this configuration calls `node`.
@@ -49,8 +56,48 @@ impl ControlPlane for ClusterControl {
         self.cluster.fence_since(moment)
     }
 
-    fn need_fence(&self) {
-        self.cluster.need_fence();
+    fn fence(&self, moment: Instant) -> oneshot::Receiver<Fence> {
+        self.cluster.fence(moment)
+    }
+
+    fn position(&self, need: &Need) -> oneshot::Receiver<()> {
+        // One that the monitors no longer know never comes: the wait ends at once.
+        let Some(node) =
+            need.node.map(|node| self.monitored(node)).map_or(Some(None), |found| found.map(Some))
+        else {
+            return oneshot::channel().1;
+        };
+        self.cluster.position(causeway_cluster::Need {
+            fence: need.fence,
+            node,
+            since: need.since,
+            until: need.until,
+        })
+    }
+
+    fn holds(&self, node: NodeId, conn: &ServerConn) -> bool {
+        let observed = self.monitored(node).and_then(|node| self.cluster.observed(node));
+        observed.is_some_and(|observed| {
+            conn.opened_at() < observed.requested
+                && Instance::from_row(conn.facts()).is_some_and(|instance| instance == observed.instance)
+        })
+    }
+
+    fn verification(&self) -> Option<Verification> {
+        let accept = |row: &[Option<Box<str>>]| match Instance::from_row(row) {
+            Some(_) => Ok(()),
+            None => Err("it does not tell which server it is".into()),
+        };
+        Some(Verification { query: Instance::QUERY.into(), accept: Arc::new(accept) })
+    }
+
+    fn wrote(&self, moment: Instant) {
+        let nanos = moment.saturating_duration_since(self.base).as_nanos();
+        self.last_write.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    fn last_write(&self) -> Instant {
+        self.base + Duration::from_nanos(self.last_write.load(Ordering::SeqCst))
     }
 
     fn catalogue(&self, database: &str) -> Option<Arc<Catalogue>> {
@@ -65,10 +112,6 @@ impl ControlPlane for ClusterControl {
         if let Some(node) = self.monitored(node) {
             self.cluster.node_failed(node);
         }
-    }
-
-    fn observation_requested(&self, node: NodeId) -> Option<Instant> {
-        self.cluster.observed(self.monitored(node)?).map(|observed| observed.requested)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

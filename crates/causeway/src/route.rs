@@ -86,7 +86,7 @@ pub fn run(options: &Options, question: &Question) -> Exit {
     if catalogue.is_none() {
         complain(&"no node told what is in the database: what only it knows counts as unknown");
     }
-    let mut session = Session::new(catalogue.as_deref(), level.unwrap_or(config.level));
+    let mut session = Session::new(catalogue.as_deref(), level.unwrap_or(config.consistency.level));
     for sql in &question.pre {
         session.run(sql);
     }

@@ -5,17 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::{Fence, NodeId, View};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use crate::audit::Auditor;
 use crate::catalogues::Catalogues;
+use crate::commit::Committer;
 use crate::config::{Config, NodeConfig};
 use crate::election::Epoch;
+use crate::instance::Instance;
 use crate::monitor::{Bell, Watch};
 use crate::nudge::Nudger;
+use crate::source::FenceSource;
 use crate::state::State;
+use crate::totals::Totals;
 use crate::truth::{Key, Observed, Truth};
+use crate::waiting::Need;
 
 /// The truth about the nodes of one cluster. Clones share it; the tasks behind it end with the last of them.
 #[derive(Clone, Debug)]
@@ -35,7 +41,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Monitors {
     running: Vec<Running>,
-    nudger: JoinSet<()>,
+    errands: JoinSet<()>,
     keys: u64,
     stopped: bool,
 }
@@ -63,8 +69,12 @@ impl Cluster {
         let shared = Shared { state, runtime, catalogues, monitors: Mutex::default() };
         let cluster = Self { shared: Arc::new(shared) };
         cluster.reconfigure(config);
-        let nudger = Nudger::new(cluster.shared.state.clone());
-        cluster.monitors().nudger.spawn(nudger.run());
+        let state = &cluster.shared.state;
+        let mut monitors = cluster.monitors();
+        monitors.errands.spawn(Nudger::new(state.clone()).run());
+        monitors.errands.spawn(Committer::new(state.clone()).run());
+        monitors.errands.spawn(Auditor::new(state.clone()).run());
+        drop(monitors);
         cluster
     }
 
@@ -75,18 +85,54 @@ impl Cluster {
 
     /// A fence of the current primary (of the last one, while there is none) that covers everything acknowledged
     /// before `since`: its probe was sent at or after that moment. Of several the lowest, which a replica reaches
-    /// first, so that asking again while waiting does not move the goal. Wait-free.
-    ///
-    /// `None` until such a probe was answered: call [`Cluster::need_fence`], then wait on [`Cluster::progress`].
+    /// first, so that asking again while waiting does not move the goal. Wait-free, and asks nobody.
     pub fn fence_since(&self, since: Instant) -> Option<Fence> {
         self.shared.state.published().fences.as_ref().and_then(|fences| fences.since(since))
     }
 
-    /// Somebody waits for a fence not yet known, or for a replica to cover it: for up to three seconds after the
-    /// last call the nodes are polled at the active interval, until the primary was asked after the call and
-    /// every serving replica covers its answer. Cheap enough for each such read.
+    /// Such a fence as soon as there is one; the primary is asked at once, or as soon as a probe that was sent
+    /// before `since` has been answered. It wakes the waiting task once. Dropping it is giving up.
+    ///
+    /// While there is no primary it waits for one, so it needs a deadline.
+    ///
+    /// # Errors
+    /// The receiver fails after [`Cluster::shutdown`].
+    pub fn fence(&self, since: Instant) -> oneshot::Receiver<Fence> {
+        self.shared.state.fence(since)
+    }
+
+    /// Somebody waits for a fence not yet known, as with [`Cluster::fence`] of this moment, and looks for it
+    /// with [`Cluster::fence_since`]. For `patience` from the last call on, the replicas that do not cover it are
+    /// polled. Cheap enough for each read: two atomics, and a notification if the monitor sleeps.
     pub fn need_fence(&self) {
         self.shared.state.need_fence();
+    }
+
+    /// Ready when a replica meets the need, at once if one does already; the waiting task is woken once, and looks
+    /// again at what is known. Until then, and until `need.until`, the replicas it concerns are polled.
+    /// Dropping it is giving up.
+    ///
+    /// # Errors
+    /// The receiver fails at the first answer of a node after `need.until`, if there is no such node, and after
+    /// [`Cluster::shutdown`].
+    pub fn position(&self, need: Need) -> oneshot::Receiver<()> {
+        self.shared.state.position(need)
+    }
+
+    /// Which server the primary is, as its monitor reaches it. `None` while it is not connected.
+    pub fn primary_instance(&self) -> Option<Instance> {
+        self.shared.state.published().primary.map(|(_, instance)| instance)
+    }
+
+    /// Where fences come from at present (never [`FenceSource::Auto`]), and why not from where they should.
+    pub fn fence_source(&self) -> (FenceSource, Option<Arc<str>>) {
+        let published = self.shared.state.published();
+        (published.source, published.source_why.clone())
+    }
+
+    /// What was counted so far.
+    pub fn totals(&self) -> Totals {
+        self.shared.state.totals()
     }
 
     /// What is known of a replica's content, and which connections may rely on it. `None` for a primary, and
@@ -113,7 +159,8 @@ impl Cluster {
         drop(self.subscribe().changed().await);
     }
 
-    /// A counter that moves with every answer of a node: fences and positions may have advanced.
+    /// A counter that moves with every answer of a node: fences and positions may have advanced. It wakes everybody
+    /// each time; who waits for one of them is better served by [`Cluster::fence`] and [`Cluster::position`].
     pub fn progress(&self) -> watch::Receiver<u64> {
         self.shared.state.progress()
     }
@@ -197,6 +244,7 @@ impl Cluster {
     pub fn shutdown(&self) {
         *self.monitors() = Monitors { stopped: true, ..Monitors::default() };
         self.shared.catalogues.stop();
+        self.shared.state.stop();
     }
 
     fn monitors(&self) -> MutexGuard<'_, Monitors> {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::source::FenceSource;
+
 /// One cluster: its nodes and how they are watched.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -19,9 +21,23 @@ pub struct Config {
     pub max_lag: Duration,
     /// The time between two probes of a node while nobody waits for one.
     pub interval: Duration,
-    /// The time between two probes of a node while somebody waits.
-    pub active_interval: Duration,
-    /// The limit of a connection attempt, login included, and of a probe.
+    /// The least time between the starts of two probes of the primary: the most that fences can cost it.
+    pub min_interval: Duration,
+    /// The least time between the starts of two probes of a replica whose position is waited for.
+    pub poll_interval: Duration,
+    /// The time between two probes of a node while there is no primary and somebody waits for a fence.
+    pub search_interval: Duration,
+    /// How many fence probes may be in flight, 1 to 4.
+    pub pipeline: usize,
+    /// For how long after [`crate::Cluster::need_fence`] the replicas behind its fence are polled.
+    pub patience: Duration,
+    /// Where fences come from.
+    pub fence_source: FenceSource,
+    /// The time after which an unanswered commit fence is reported; it is waited for all the same.
+    pub commit_timeout: Duration,
+    /// The least time between two nudges: before version 17 each takes a transaction id.
+    pub nudge_interval: Duration,
+    /// The limit of a connection attempt, login included, and of a probe's answer.
     pub timeout: Duration,
     /// The age at which a catalogue in use is compared with the database's again.
     pub catalogue_refresh: Duration,
@@ -73,7 +89,14 @@ impl Config {
             monitor,
             max_lag: Duration::from_secs(10),
             interval: Duration::from_millis(250),
-            active_interval: Duration::from_millis(5),
+            min_interval: Duration::from_micros(200),
+            poll_interval: Duration::from_micros(500),
+            search_interval: Duration::from_millis(10),
+            pipeline: 1,
+            patience: Duration::from_millis(100),
+            fence_source: FenceSource::Auto,
+            commit_timeout: Duration::from_millis(250),
+            nudge_interval: Duration::from_millis(50),
             timeout: Duration::from_secs(1),
             catalogue_refresh: Duration::from_secs(10),
             reconnect: Reconnect::default(),
@@ -115,6 +138,8 @@ impl Monitor {
         let mut login = tokio_postgres::Config::new();
         login.host(&node.host).port(node.port).user(&self.user).dbname(database);
         login.application_name("causeway").connect_timeout(timeout);
+        // An answer may be long in coming; a peer that does not even acknowledge is gone.
+        login.tcp_user_timeout(timeout.saturating_mul(10));
         // The session reads only, and nobody may shadow what it calls.
         login.options("-c default_transaction_read_only=on -c search_path=pg_catalog");
         if let Some(password) = &self.password {

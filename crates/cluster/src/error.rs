@@ -12,6 +12,8 @@ pub(crate) enum ProbeError {
     Closed,
     #[error("{}", describe(.0))]
     Server(#[from] tokio_postgres::Error),
+    #[error("another server answers than the one that is watched")]
+    Stranger,
     #[error("the server reports {0}")]
     Nonsense(&'static str),
 }

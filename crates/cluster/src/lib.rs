@@ -8,20 +8,35 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
+mod audit;
 mod catalogues;
 mod cluster;
+mod commit;
 mod config;
+mod demand;
 mod election;
+mod errand;
 mod error;
+mod fences;
+mod instance;
 mod monitor;
 mod nudge;
 mod position;
 mod probe;
 mod ring;
+mod source;
 mod state;
+mod totals;
 mod truth;
+mod waiting;
+mod wire;
 
 pub use cluster::Cluster;
 pub use config::{Config, Monitor, NodeConfig, Reconnect};
 pub use election::Epoch;
+pub use instance::Instance;
+pub use source::{FenceSource, FenceSourceError};
+pub use totals::{Durations, ProbeKind, ProbeResult, Totals};
 pub use truth::Observed;
+pub use waiting::Need;

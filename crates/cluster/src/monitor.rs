@@ -1,5 +1,7 @@
 //! The task that watches one node.
 
+use std::collections::VecDeque;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,18 +9,21 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
+use crate::alarm::Alarm;
 use crate::config::NodeConfig;
+use crate::demand::{Pace, Turn};
 use crate::error::ProbeError;
-use crate::probe::Probe;
+use crate::probe::{Link, Probe};
 use crate::state::State;
-use crate::truth::Key;
+use crate::totals::{ProbeKind, ProbeResult};
+use crate::truth::{Key, Position};
 
-/// Wakes a monitor before its time.
+/// Wakes a task that would otherwise sleep for long.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     ring: Notify,
-    /// The monitor sleeps, or is about to, for the idle interval.
-    idle: AtomicBool,
+    /// The task sleeps, or is about to.
+    armed: AtomicBool,
     /// Probe at once, or try to connect at once.
     urgent: AtomicBool,
 }
@@ -43,12 +48,24 @@ struct History {
     warned: bool,
 }
 
+/// The questions on one connection.
+struct Talk {
+    pace: Pace,
+    /// When each left, and what for.
+    flight: VecDeque<(Instant, ProbeKind)>,
+    alarm: Alarm,
+    /// The last answer of a replica.
+    shown: Option<Position>,
+    answered: bool,
+    urgent: bool,
+}
+
 // === impl Bell ===
 
 impl Bell {
-    /// Somebody waits for a fence. Cheap while the monitor is awake anyway.
+    /// Somebody waits for this task. Cheap while it is awake anyway.
     pub(crate) fn wanted(&self) {
-        if self.idle.swap(false, Ordering::SeqCst) {
+        if self.is_armed() && self.armed.swap(false, Ordering::SeqCst) {
             self.ring.notify_one();
         }
     }
@@ -58,6 +75,26 @@ impl Bell {
         if !self.urgent.swap(true, Ordering::SeqCst) {
             self.ring.notify_one();
         }
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
+    }
+
+    /// To be called before the look for what there is to do: whoever comes too late for the look finds it armed, and
+    /// rings.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Nobody has to ring: the task is awake.
+    pub(crate) fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns when it is rung, or was since the last return. Cancel-safe.
+    pub(crate) async fn rung(&self) {
+        self.ring.notified().await;
     }
 }
 
@@ -73,7 +110,7 @@ impl Watch {
             let login = config.monitor.login(&self.node, &config.monitor.database, config.timeout);
             let error = match Probe::connect(&login, config.timeout).await {
                 Ok(probe) => {
-                    let (error, answered) = self.follow(probe, &mut history).await;
+                    let (error, answered) = self.acquainted(probe, &mut history).await;
                     self.state.lost(self.key);
                     let lately =
                         history.resumed.is_some_and(|moment| moment.elapsed() < config.reconnect.first);
@@ -89,62 +126,147 @@ impl Watch {
             history.failures = history.failures.saturating_add(1);
             self.state.down(self.key, error.to_string());
             let pause = self.state.config().reconnect.pause(history.failures, rand::random());
-            let due = Instant::now() + pause;
-            while !self.pause(begun + config.reconnect.first, due).await {}
+            self.pause(begun + config.reconnect.first, Instant::now() + pause).await;
         }
     }
 
-    /// Probes until the connection fails; the flag says whether it ever answered.
-    async fn follow(&self, mut probe: Probe, history: &mut History) -> (ProbeError, bool) {
+    async fn acquainted(&self, mut probe: Probe, history: &mut History) -> (ProbeError, bool) {
         if !probe.sees_receiver() && !history.warned {
             history.warned = true;
             warn!(node = %self.node, "the monitor's role is not a member of pg_monitor: the timeline of a replica \
                    is known as of its last restart point only, and it is refused until then after a failover");
         }
-        let mut answered = false;
-        loop {
-            let requested = Instant::now();
-            match probe.ask(self.state.config().timeout).await {
-                Ok(sighting) => self.state.sighted(self.key, sighting),
-                Err(error) => return (error, answered),
-            }
-            (answered, history.failures) = (true, 0);
-            tokio::select! {
-                () = self.rest(requested) => {}
-                () = probe.closed() => return (ProbeError::Closed, answered),
-            }
+        let (error, answered) = self.follow(&mut probe, Alarm::new()).await;
+        if answered {
+            history.failures = 0;
         }
+        (error, answered)
     }
 
-    /// Waits until the next probe is due: after the idle interval, or the active one while somebody waits.
-    async fn rest(&self, requested: Instant) {
+    /// Probes until the connection fails; the flag says whether it ever answered.
+    async fn follow(&self, link: &mut impl Link, alarm: Alarm) -> (ProbeError, bool) {
+        let mut talk = Talk::new(alarm);
         loop {
-            // Raised before the look for waiters: whoever is too late for the look finds it raised, and rings.
-            self.bell.idle.store(true, Ordering::SeqCst);
-            let awaited = self.state.awaited(self.key);
-            if awaited {
-                self.bell.idle.store(false, Ordering::SeqCst);
-            }
             let config = self.state.config();
-            let soonest = requested + config.active_interval;
-            let due = if awaited { soonest } else { requested + config.interval };
-            if self.pause(soonest, due).await {
-                return;
+            self.bell.arm();
+            let turn =
+                self.state.turn(self.key, &talk.pace).map(|turn| talk.hastened(turn, config.reconnect.first));
+            if turn.is_none() && !self.state.takes_more(self.key, &talk.pace) {
+                self.bell.disarm();
+            }
+            let expires = talk.flight.front().map(|(requested, _)| *requested + config.timeout);
+            tokio::select! {
+                biased;
+                answer = poll_fn(|cx| link.poll_answer(cx)) => match answer {
+                    Ok(sighting) => {
+                        talk.take(&self.state, sighting.position);
+                        self.state.sighted(self.key, sighting);
+                    }
+                    Err(error) => {
+                        talk.give_up(&self.state, ProbeResult::Failed);
+                        return (error, talk.answered);
+                    }
+                },
+                kind = talk.alarm.due(turn) => {
+                    self.bell.disarm();
+                    link.ask(talk.ask(kind));
+                }
+                () = self.bell.rung() => talk.urgent |= self.bell.urgent.swap(false, Ordering::SeqCst),
+                () = at(expires) => {
+                    talk.give_up(&self.state, ProbeResult::TimedOut);
+                    return (ProbeError::Timeout(config.timeout), talk.answered);
+                }
             }
         }
     }
 
-    /// Sleeps until `due`, or only until `soonest` if the bell says that it is urgent. False when rung for
-    /// anything else, which the caller has to look at.
-    async fn pause(&self, soonest: Instant, due: Instant) -> bool {
+    /// Sleeps until `due`, or only until `soonest` if the bell says that it is urgent.
+    async fn pause(&self, soonest: Instant, due: Instant) {
+        let urgent = async {
+            while !self.bell.urgent.swap(false, Ordering::SeqCst) {
+                self.bell.rung().await;
+            }
+        };
         tokio::select! {
-            () = sleep_until(due) => return true,
-            () = self.bell.ring.notified() => {}
+            () = sleep_until(due) => {}
+            () = urgent => sleep_until(soonest.min(due)).await,
         }
-        let urgent = self.bell.urgent.swap(false, Ordering::SeqCst);
-        if urgent {
-            sleep_until(soonest.min(due)).await;
-        }
-        urgent
     }
 }
+
+// === impl Talk ===
+
+impl Talk {
+    fn new(alarm: Alarm) -> Self {
+        Self {
+            pace: Pace::default(),
+            flight: VecDeque::new(),
+            alarm,
+            shown: None,
+            answered: false,
+            urgent: false,
+        }
+    }
+
+    /// A suspected failure is looked into at once, though not again and again.
+    fn hastened(&mut self, turn: Turn, pause: std::time::Duration) -> Turn {
+        if turn.kind == ProbeKind::Idle {
+            // Nobody waits: the next who does is not to pay for how long the last one did.
+            self.pace.still = None;
+        }
+        let soonest = self.pace.last.filter(|_| self.urgent).map(|last| last + pause);
+        Turn { at: soonest.map_or(turn.at, |soonest| soonest.min(turn.at)), ..turn }
+    }
+
+    /// The answer is the moment of the question: everything that waits by now may rely on it.
+    fn ask(&mut self, kind: ProbeKind) -> Instant {
+        let requested = Instant::now();
+        self.flight.push_back((requested, kind));
+        self.pace = Pace { last: Some(requested), in_flight: self.flight.len(), ..self.pace };
+        self.urgent = false;
+        requested
+    }
+
+    fn take(&mut self, state: &State, position: Position) {
+        let Some((requested, kind)) = self.flight.pop_front() else { return };
+        state.meter.probed(kind, ProbeResult::Answered, requested.elapsed());
+        self.answered = true;
+        let moved = self.shown.replace(position) != Some(position);
+        if kind == ProbeKind::Position && (moved || self.pace.still.is_none()) {
+            self.pace.still = Some(requested);
+        }
+        self.pace.in_flight = self.flight.len();
+    }
+
+    /// Nothing more will be answered.
+    fn give_up(&mut self, state: &State, result: ProbeResult) {
+        for (requested, kind) in self.flight.drain(..) {
+            state.meter.probed(kind, result, requested.elapsed());
+        }
+    }
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    /// Returns what is due when it is.
+    async fn due(&mut self, turn: Option<Turn>) -> ProbeKind {
+        match turn {
+            Some(turn) => {
+                self.until(turn.at).await;
+                turn.kind
+            }
+            None => pending().await,
+        }
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

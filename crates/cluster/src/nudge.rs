@@ -3,45 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_postgres::{Client, NoTls, Statement};
+use causeway_routing::Fence;
+use tokio::time::{Instant, sleep_until};
+use tokio_postgres::Statement;
+use tokio_postgres::types::PgLsn;
 use tracing::warn;
 
-use crate::config::NodeConfig;
+use crate::demand::Primary;
+use crate::errand::{Complaint, Errand};
 use crate::error::ProbeError;
+use crate::source::FenceSource;
 use crate::state::State;
+use crate::totals::Meter;
 
-/// The task that nudges. Its connection is never a probe's: a commit can hang, and would take all fences along.
+/// The task that nudges.
 #[derive(Debug)]
 pub(crate) struct Nudger {
     state: Arc<State>,
-    session: Option<Session>,
-    complaint: Option<String>,
+    session: Option<(Errand, Statement)>,
+    complaint: Complaint,
 }
 
-#[derive(Debug)]
-struct Session {
-    node: NodeConfig,
-    client: Client,
-    nudge: Statement,
-    /// Dropping it closes the socket.
-    _connection: JoinSet<()>,
-}
+/// What commits under way may take to flush the fence themselves.
+const GRACE: Duration = Duration::from_millis(1);
 
-/// The pause between two nudges: before version 17 each takes a transaction id.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// Its commit flushes all that was inserted before it, and ends on a record's end.
-const TRANSACTIONAL: &str = "SELECT pg_logical_emit_message(true, 'causeway', '')";
-/// Flushes without a transaction id.
-const FLUSHING: &str = "SELECT pg_logical_emit_message(false, 'causeway', '', true)";
+/// A synchronous standby that is gone must not hold up what only has to be flushed here.
+const OPTIONS: &str = "-c synchronous_commit=local -c search_path=pg_catalog";
+/// Its commit flushes all that was inserted before it, and ends on a record's end. Nothing is done, and no transaction
+/// id taken, if that was flushed in the meantime.
+const TRANSACTIONAL: &str =
+    "SELECT pg_logical_emit_message(true, 'causeway', '') WHERE pg_current_wal_flush_lsn() < $1";
+/// Flushes without a transaction id; from version 17 on.
+const FLUSHING: &str =
+    "SELECT pg_logical_emit_message(false, 'causeway', '', true) WHERE pg_current_wal_flush_lsn() < $1";
 
 // === impl Nudger ===
 
 impl Nudger {
     pub(crate) fn new(state: Arc<State>) -> Self {
-        Self { state, session: None, complaint: None }
+        Self { state, session: None, complaint: Complaint::default() }
     }
 
     /// Never returns; the task ends by being aborted.
@@ -49,55 +49,53 @@ impl Nudger {
         let mut next = Instant::now();
         loop {
             self.state.nudge.notified().await;
-            sleep_until(next).await;
-            next = Instant::now() + PAUSE;
-            // In the meantime somebody else's commit may have done it.
-            let stuck = self.state.stuck().and_then(|key| self.state.node(key));
-            let Some(node) = stuck else { continue };
-            let limit = self.state.config().timeout;
-            let outcome = timeout(limit, self.nudge(&node)).await.unwrap_or(Err(ProbeError::Timeout(limit)));
-            self.book(&node, outcome);
+            sleep_until(next.max(Instant::now() + GRACE)).await;
+            // In the meantime they may have got what they waited for.
+            let Some((primary, fence)) = self.state.stuck() else { continue };
+            next = Instant::now() + self.state.config().nudge_interval;
+            let outcome = self.nudge(&primary, fence).await;
+            if outcome.is_err() {
+                self.session = None;
+            }
+            // Readers fall back to the primary meanwhile, so it is worth a line, though not each time.
+            if let Err(why) = &outcome {
+                Meter::count(&self.state.meter.nudges_failed);
+                if self.complaint.is_new(Some(why)) {
+                    warn!(node = %primary.node, %why,
+                          "the primary could not be made to flush its log: reads wait for it to do so itself");
+                }
+            } else {
+                self.complaint.is_new(None);
+            }
         }
     }
 
-    async fn nudge(&mut self, node: &NodeConfig) -> Result<(), ProbeError> {
-        if self.session.as_ref().is_none_or(|session| !session.node.same_address(node)) {
-            self.session = Some(Session::open(&self.state, node).await?);
-        }
-        if let Some(session) = &self.session {
-            session.client.execute(&session.nudge, &[]).await?;
+    async fn nudge(&mut self, primary: &Primary, fence: Fence) -> Result<(), ProbeError> {
+        let (errand, nudge) = match self.session.take().filter(|(errand, _)| errand.leads_to(primary)) {
+            Some(session) => self.session.insert(session),
+            None => self.session.insert(open(&self.state, primary).await?),
+        };
+        // A flush position that has not moved since may be in the middle of a record.
+        let past = u64::from(self.state.published().source == FenceSource::Flush);
+        let fence = PgLsn::from(fence.lsn.0.saturating_add(past));
+        let (nudge, limit, node) = (nudge.clone(), self.state.config().timeout, &primary.node);
+        let late = || warn!(%node, "the primary takes long to flush its log");
+        let work = async move |client: Arc<tokio_postgres::Client>| client.execute(&nudge, &[&fence]).await;
+        if errand.outlast(&self.state, limit, work, late).await? > 0 {
+            Meter::count(&self.state.meter.nudges);
         }
         Ok(())
     }
-
-    /// Readers that were waiting fall back to the primary, so a failure is worth a line, though not each time.
-    fn book(&mut self, node: &NodeConfig, outcome: Result<(), ProbeError>) {
-        let complaint = outcome.err().map(|error| error.to_string());
-        if let Some(why) = &complaint {
-            self.session = None;
-            if complaint != self.complaint {
-                warn!(%node, why, "the primary could not be made to flush its log: reads wait for it to do so itself");
-            }
-        }
-        self.complaint = complaint;
-    }
 }
 
-// === impl Session ===
-
-impl Session {
-    async fn open(state: &State, node: &NodeConfig) -> Result<Self, ProbeError> {
-        let config = state.config();
-        let mut login = config.monitor.login(node, &config.monitor.database, config.timeout);
-        // A synchronous standby that is gone must not hold up what only has to be flushed here.
-        login.options("-c synchronous_commit=local -c search_path=pg_catalog");
-        let (client, connection) = login.connect(NoTls).await?;
-        let mut task = JoinSet::new();
-        // Its own error says less than that of the query which fails with it.
-        task.spawn(async move { drop(connection.await) });
+async fn open(state: &State, primary: &Primary) -> Result<(Errand, Statement), ProbeError> {
+    let mut errand = Errand::open(state, primary, OPTIONS).await?;
+    let client = errand.wire.client();
+    let prepared = async {
         let version = client.query_one("SELECT current_setting('server_version_num')::int4", &[]).await?;
         let flushing = version.try_get::<_, i32>(0)? >= 170_000;
-        let nudge = client.prepare(if flushing { FLUSHING } else { TRANSACTIONAL }).await?;
-        Ok(Self { node: node.clone(), client, nudge, _connection: task })
-    }
+        client.prepare(if flushing { FLUSHING } else { TRANSACTIONAL }).await
+    };
+    let nudge = errand.wire.run(prepared).await?;
+    Ok((errand, nudge))
 }

@@ -21,9 +21,10 @@ pub(crate) struct Ring {
     samples: VecDeque<Sample>,
 }
 
-/// At the default active interval this is 20 seconds of a primary that writes all the time; when it is full
-/// every other sample of the older half goes, so that it reaches further back at a lower resolution.
+/// When it is full, samples go where there are many for their age.
 const CAPACITY: usize = 4096;
+/// Then two samples stay this part of their age apart. Four thousand probes a second leave a thousand of a minute.
+const RESOLUTION: u32 = 128;
 /// How many samples of a digest are equally far apart.
 const DIGEST_GROUP: usize = 32;
 
@@ -82,12 +83,19 @@ impl Ring {
     }
 
     fn thin(&mut self) {
-        let half = self.samples.len() / 2;
-        let mut position = 0;
-        self.samples.retain(|_| {
-            position += 1;
-            position > half || position % 2 == 1
-        });
+        let Some(newest) = self.newest().map(|newest| newest.sent) else { return };
+        let mut chosen = VecDeque::with_capacity(CAPACITY);
+        let mut last = None;
+        // The oldest stays whatever its distance: it is the only one that a replica far behind covers.
+        while let Some(sample) = self.samples.pop_back() {
+            let spacing = newest.duration_since(sample.sent) / RESOLUTION;
+            let far = |last: Instant| last.duration_since(sample.sent) >= spacing;
+            if self.samples.is_empty() || last.is_none_or(far) {
+                chosen.push_front(sample);
+                last = Some(sample.sent);
+            }
+        }
+        self.samples = chosen;
     }
 }
 
@@ -135,11 +143,15 @@ mod tests {
         let base = Instant::now();
         let many: Vec<_> = (0..20_000_u64).map(|i| (i, i * 10)).collect();
         let ring = ring(base, &many);
-        assert!(
-            ring.samples.len() <= CAPACITY && ring.samples.len() > CAPACITY / 2,
-            "{}",
-            ring.samples.len()
-        );
+        assert!(ring.samples.len() <= CAPACITY, "{}", ring.samples.len());
+        for age in [1, 10, 100, 1000, 5000, 15_000] {
+            let shown = ring.covered_by(Lsn((19_999 - age) * 10)).unwrap().sent - base;
+            let younger = Duration::from_millis(19_999 - age).checked_sub(shown).unwrap();
+            assert!(
+                younger <= Duration::from_millis(age) / 64,
+                "of age {age} the sample is {younger:?} older"
+            );
+        }
         assert!(
             ring.samples
                 .iter()

@@ -1,8 +1,7 @@
 //! What the monitors write and everybody reads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use causeway_routing::{NodeId, NodeState, NodeView, View};
@@ -11,8 +10,12 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::config::{Config, NodeConfig};
+use crate::instance::Instance;
 use crate::monitor::Bell;
-use crate::truth::{Key, Published, Sighting, Truth};
+use crate::ring::Sample;
+use crate::totals::{Meter, Totals};
+use crate::truth::{Key, Published, Sighting, Terms, Truth};
+use crate::waiting::{Waiting, same_fences};
 
 /// Shared by the handles and the tasks of one cluster.
 #[derive(Debug)]
@@ -21,14 +24,21 @@ pub(crate) struct State {
     truth: Mutex<Truth>,
     published: ArcSwap<Published>,
     /// In the order of the nodes' ids.
-    monitors: ArcSwap<Vec<(Key, Arc<Bell>)>>,
-    base: Instant,
-    /// When a fence was wanted last, in nanoseconds since `base`; 0 while it never was.
-    wanted: AtomicU64,
+    pub(crate) monitors: ArcSwap<Vec<(Key, Arc<Bell>)>>,
+    pub(crate) base: Instant,
+    /// The youngest fence wanted: the moment that it must cover, in nanoseconds since `base`; 0 while none was.
+    pub(crate) wanted: AtomicU64,
+    /// The same for those who did not say for how long they wait.
+    pub(crate) loose: AtomicU64,
+    waiting: Mutex<Waiting>,
+    pub(crate) stopped: AtomicBool,
+    pub(crate) meter: Meter,
     changed: watch::Sender<u64>,
     progress: watch::Sender<u64>,
     /// Rung when a fence turns out to be out of the replicas' reach.
     pub(crate) nudge: Notify,
+    pub(crate) committer: Bell,
+    pub(crate) auditor: Bell,
 }
 
 // === impl State ===
@@ -36,16 +46,22 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            truth: Mutex::new(Truth::new(config.max_lag)),
+            truth: Mutex::new(Truth::new(terms(&config))),
             config: ArcSwap::from_pointee(config),
             published: ArcSwap::default(),
             monitors: ArcSwap::default(),
             // One step back, so that no moment from now on is the 0 of `wanted`.
-            base: Instant::now() - Duration::from_nanos(1),
+            base: Instant::now() - std::time::Duration::from_nanos(1),
             wanted: AtomicU64::new(0),
+            loose: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            meter: Meter::default(),
             changed: watch::Sender::new(0),
             progress: watch::Sender::new(0),
             nudge: Notify::new(),
+            committer: Bell::default(),
+            auditor: Bell::default(),
         }
     }
 
@@ -70,17 +86,35 @@ impl State {
         let known =
             config.nodes.iter().zip(&nodes).map(|(node, (key, _))| (*key, node.name.clone(), node.weight));
         let known: Vec<_> = known.collect();
-        let max_lag = config.max_lag;
+        let terms = terms(&config);
         self.monitors.store(Arc::new(nodes));
         self.config.store(Arc::new(config));
-        self.update(|truth, now| truth.configure(&known, max_lag, now));
+        self.update(|truth, now| truth.configure(&known, terms, now));
+        // Whatever they wait for may be due now.
+        self.ring_all();
     }
 
     pub(crate) fn sighted(&self, key: Key, sighting: Sighting) {
-        self.update(|truth, now| truth.sighted(key, sighting, now));
-        if self.stuck() == Some(key) {
+        let given = self.update(|truth, now| truth.sighted(key, sighting, now));
+        let published = self.published();
+        if published.unflushed.is_none() || published.primary.is_none_or(|(primary, _)| primary != key) {
+            return;
+        }
+        let stuck = self.stuck().is_some();
+        if given > 0 || stuck {
+            Meter::count(&self.meter.fences_unflushed);
+        }
+        if stuck {
             self.nudge.notify_one();
         }
+    }
+
+    pub(crate) fn committed(&self, instance: Instance, sample: Sample) {
+        self.update(|truth, _| truth.committed(instance, sample));
+    }
+
+    pub(crate) fn audited(&self, instance: Instance, found: Option<Arc<str>>) {
+        self.update(|truth, _| truth.audited(instance, found));
     }
 
     pub(crate) fn lost(&self, key: Key) {
@@ -91,31 +125,46 @@ impl State {
         self.update(|truth, now| truth.down(key, why, now));
     }
 
-    /// Changes what is known and publishes the outcome.
-    pub(crate) fn update(&self, change: impl FnOnce(&mut Truth, Instant)) {
+    /// Changes what is known, publishes the outcome, and wakes those who waited for it. The answer is how many
+    /// fences were given to them.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Truth, Instant)) -> usize {
         let mut truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut truth, Instant::now());
+        let now = Instant::now();
+        change(&mut truth, now);
         let fresh = Arc::new(truth.publish());
         // Still under the lock: publications are in the order of the changes.
         let former = self.published.swap(fresh.clone());
         drop(truth);
-        if self.log_changes(&former.view, &fresh) {
+        self.log_source(&former, &fresh);
+        let changed = self.log_changes(&former.view, &fresh);
+        if changed {
             self.changed.send_modify(|count| *count = count.wrapping_add(1));
         }
+        let given = self.waiting().settle(&fresh, !same_fences(&former, &fresh), now);
         self.progress.send_modify(|count| *count = count.wrapping_add(1));
+        if changed || former.primary != fresh.primary || former.source != fresh.source {
+            self.ring_all();
+        } else {
+            self.ring_replicas(&fresh, now);
+        }
+        given
     }
 
-    /// Whether the node's next probe is waited for.
-    pub(crate) fn awaited(&self, key: Key) -> bool {
-        let truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
-        truth.awaited(key, self.wanted(), Instant::now())
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The primary, if a fence that somebody waits for is beyond what it flushed.
-    pub(crate) fn stuck(&self) -> Option<Key> {
-        let wanted = self.wanted()?;
+    pub(crate) fn totals(&self) -> Totals {
         let truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
-        truth.stuck(Some(wanted), Instant::now())
+        let tallies = truth.tallies.clone();
+        drop(truth);
+        self.meter.totals(&tallies)
+    }
+
+    /// Whoever waits is told that it is in vain.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.waiting().clear();
     }
 
     /// The node that this monitor watches.
@@ -124,23 +173,16 @@ impl State {
         self.config.load().nodes.get(index).cloned()
     }
 
-    /// When a fence was wanted last.
-    fn wanted(&self) -> Option<Instant> {
-        let wanted = self.wanted.load(Ordering::SeqCst);
-        (wanted > 0).then(|| self.base + Duration::from_nanos(wanted))
-    }
-
-    pub(crate) fn need_fence(&self) {
-        let now = u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.wanted.fetch_max(now, Ordering::SeqCst);
-        for (_, bell) in self.monitors.load().iter() {
-            bell.wanted();
+    /// Says so when fences are not of the configured kind.
+    fn log_source(&self, former: &Published, fresh: &Published) {
+        if former.source == fresh.source && former.source_why == fresh.source_why {
+            return;
         }
-    }
-
-    pub(crate) fn node_failed(&self, node: NodeId) {
-        if let Some((_, bell)) = self.monitors.load().get(usize::from(node.0)) {
-            bell.urgent();
+        let (cluster, source) = (self.config.load().name.clone(), fresh.source);
+        if let Some(why) = &fresh.source_why {
+            warn!(%cluster, %source, %why, "fences are not of the configured source");
+        } else {
+            info!(%cluster, %source, "the source of fences");
         }
     }
 
@@ -172,6 +214,10 @@ impl State {
         }
         true
     }
+}
+
+fn terms(config: &Config) -> Terms {
+    Terms { max_lag: config.max_lag, source: config.fence_source }
 }
 
 fn log_node(cluster: &str, view: &NodeView, why: &str, first: bool) {

@@ -4,11 +4,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_routing::{Fence, Lsn, NodeId, NodeState, NodeView, Observation, Role, View};
+use causeway_routing::{Lsn, NodeId, NodeState, Observation, View};
 use tokio::time::Instant;
 
-use crate::election::{Ballot, Epoch, Outcome, elect};
+use crate::election::{Epoch, Outcome, elect};
+use crate::fences::Fences;
+use crate::instance::Instance;
 use crate::ring::{Ring, Sample};
+use crate::source::FenceSource;
+use crate::totals::Totals;
+use member::{Link, Member};
 
 /// Names a monitor for as long as the process runs; a node keeps it while its address and login stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +24,15 @@ pub(crate) struct Key(pub(crate) u64);
 pub(crate) struct Sighting {
     /// When the probe was about to be sent.
     pub(crate) requested: Instant,
-    pub(crate) system_id: u64,
-    /// `pg_postmaster_start_time()`, in microseconds since 1970.
-    pub(crate) started: i64,
+    pub(crate) instance: Instance,
     pub(crate) timeline: u32,
     pub(crate) position: Position,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// Not in recovery; where the last inserted record ends, and whether all of it was flushed.
-    Inserted { end: Lsn, flushed: bool },
+    /// Not in recovery; where the last inserted record ends, and what was flushed a moment later.
+    Inserted { end: Lsn, flushed: Lsn },
     /// In recovery; replayed at least that far on the sighting's timeline.
     Replayed(Lsn),
 }
@@ -42,25 +45,27 @@ pub struct Observed {
     /// When the probe was about to be sent. The observation holds for a connection that was opened before this
     /// moment and still answers: a crash restart moves the position back, but ends every connection.
     pub requested: Instant,
-    /// `pg_postmaster_start_time()` in microseconds since 1970: which server behind the node's name was asked.
-    pub started: i64,
+    /// Which server behind the node's name was asked; of another one this says nothing.
+    pub instance: Instance,
     /// The replica shows everything acknowledged before this moment.
     pub as_of: Option<Instant>,
-}
-
-/// Recent fences of one primary, oldest first.
-#[derive(Debug)]
-pub(crate) struct Fences {
-    system_id: u64,
-    timeline: u32,
-    samples: Box<[Sample]>,
 }
 
 /// Everything readers see, published as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pub(crate) view: Arc<View>,
+    /// The monitors of the view's nodes.
+    pub(crate) keys: Vec<Key>,
     pub(crate) fences: Option<Arc<Fences>>,
+    /// Where they come from.
+    pub(crate) source: FenceSource,
+    /// Why that is not what was configured.
+    pub(crate) source_why: Option<Arc<str>>,
+    /// The primary, and which server that is.
+    pub(crate) primary: Option<(Key, Instance)>,
+    /// What the primary had flushed, if that was not all.
+    pub(crate) unflushed: Option<Lsn>,
     pub(crate) observed: Vec<Option<Observed>>,
     /// Why a node is in its state, where that needs words.
     pub(crate) why: Vec<Option<Cow<'static, str>>>,
@@ -77,58 +82,51 @@ pub(crate) struct Truth {
     /// Of the last elected primary; kept without one, so that lag stays measurable against it.
     ring: Ring,
     ring_of: Option<(Key, Epoch)>,
+    /// Where other fences than the ring's are collected, if those are in force.
+    other_fences: Option<Ring>,
     fences: Option<Arc<Fences>>,
+    terms: Terms,
+    /// The fences in force, and why they are not the configured ones.
+    source: (FenceSource, Option<Arc<str>>),
+    /// What was seen of asynchronous commit on which primary.
+    audit: Option<(Instance, Option<Arc<str>>)>,
     /// Since when there is no primary: lag does not grow then, for there is nothing to lag behind.
     vacant_since: Option<Instant>,
-    max_lag: Duration,
     settled: bool,
+    /// Regressions, changes of the epoch and refusals.
+    pub(crate) tallies: Totals,
 }
 
-#[derive(Debug)]
-struct Member {
-    key: Key,
-    name: Arc<str>,
-    weight: u32,
-    link: Link,
-    seen: Option<Sighting>,
-    as_of: Option<Instant>,
-    lag: Option<Duration>,
-    lag_bytes: Option<u64>,
-    state: NodeState,
-    why: Option<Cow<'static, str>>,
+/// What a configuration decides here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) max_lag: Duration,
+    pub(crate) source: FenceSource,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Untried,
-    Up,
-    /// The connection broke and the next attempt has not ended: role and state stand, positions do not.
-    Lost,
-    Down,
-}
-
-/// For how long a wish for a fence keeps the monitors active.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 // === impl Truth ===
 
 impl Truth {
-    pub(crate) fn new(max_lag: Duration) -> Self {
+    pub(crate) fn new(terms: Terms) -> Self {
         Self {
             members: Vec::new(),
             epoch: None,
             outcome: Outcome::Vacant,
             ring: Ring::default(),
             ring_of: None,
+            other_fences: None,
             fences: None,
+            terms,
+            source: (FenceSource::Insert, None),
+            audit: None,
             vacant_since: None,
-            max_lag,
             settled: false,
+            tallies: Totals::default(),
         }
     }
 
     /// Replaces the nodes; those with a known key keep what is known of them.
-    pub(crate) fn configure(&mut self, nodes: &[(Key, Arc<str>, u32)], max_lag: Duration, now: Instant) {
+    pub(crate) fn configure(&mut self, nodes: &[(Key, Arc<str>, u32)], terms: Terms, now: Instant) {
         let mut former = std::mem::take(&mut self.members);
         let renewed = nodes.iter().map(|(key, name, weight)| {
             let known =
@@ -137,7 +135,7 @@ impl Truth {
             Member { name: name.clone(), weight: *weight, ..member }
         });
         self.members = renewed.collect();
-        self.max_lag = max_lag;
+        self.terms = terms;
         self.assess(now);
     }
 
@@ -161,7 +159,26 @@ impl Truth {
         let Some(member) = self.member(key) else { return };
         member.link = Link::Up;
         member.seen = Some(sighting);
+        if member.regressed(&sighting) {
+            self.tallies.lsn_regressions += 1;
+        }
         self.assess(now);
+    }
+
+    /// A commit on the primary, begun at `sent`, ended at `lsn`. It is a fence if that is still the primary.
+    pub(crate) fn committed(&mut self, instance: Instance, sample: Sample) {
+        if self.source.0 == FenceSource::Commit && self.primary_instance() == Some(instance) {
+            if let Some(ring) = &mut self.other_fences {
+                ring.push(sample, self.terms.kept());
+            }
+            self.give_fences();
+        }
+    }
+
+    /// What was seen of asynchronous commit on that primary: `None` is nothing.
+    pub(crate) fn audited(&mut self, instance: Instance, found: Option<Arc<str>>) {
+        self.audit = Some((instance, found));
+        self.choose_source();
     }
 
     /// The monitor's connection broke: a crash restart may follow, which moves the replay position back.
@@ -183,42 +200,18 @@ impl Truth {
         self.assess(now);
     }
 
-    /// Whether this node's next probe is awaited by somebody who asked at `wanted`.
-    pub(crate) fn awaited(&self, key: Key, wanted: Option<Instant>, now: Instant) -> bool {
-        let Some(wanted) = wanted.filter(|wanted| now.saturating_duration_since(*wanted) < PATIENCE) else {
-            return false;
-        };
-        let Some(member) = self.members.iter().find(|member| member.key == key) else { return false };
-        match (self.primary(), member.role()) {
-            // Whoever is promoted next is among these.
-            (None, _) => member.link == Link::Up,
-            (Some(primary), _) if primary.key == key => {
-                self.ring.newest().is_none_or(|newest| newest.sent < wanted)
-            }
-            (Some(_), Role::Replica) => {
-                member.state == NodeState::Serving && member.as_of.is_none_or(|as_of| as_of < wanted)
-            }
-            (Some(_), _) => false,
-        }
-    }
-
-    /// The primary to be made to flush: somebody waits, and its last answer is ahead of what it flushed. No
-    /// standby is sent what was not flushed, and a quiet primary takes seconds to do so.
-    pub(crate) fn stuck(&self, wanted: Option<Instant>, now: Instant) -> Option<Key> {
-        let primary = self.primary().filter(|primary| primary.link == Link::Up)?;
-        let unflushed = matches!(primary.seen?.position, Position::Inserted { flushed: false, .. });
-        let waiting =
-            |member: &Member| member.role() == Role::Replica && self.awaited(member.key, wanted, now);
-        (unflushed && self.members.iter().any(waiting)).then_some(primary.key)
-    }
-
     pub(crate) fn publish(&self) -> Published {
         let nodes = self.members.iter().enumerate().map(|(index, member)| member.view(index)).collect();
         let view =
             View { nodes, primary: self.primary_id(), fence: self.fences.as_ref().and_then(|f| f.newest()) };
         Published {
             view: Arc::new(view),
+            keys: self.members.iter().map(|member| member.key).collect(),
             fences: self.fences.clone(),
+            source: self.source.0,
+            source_why: self.source.1.clone(),
+            primary: self.primary().map(|primary| primary.key).zip(self.primary_instance()),
+            unflushed: self.unflushed(),
             observed: self.members.iter().map(Member::observed).collect(),
             why: self.members.iter().map(|member| member.why.clone()).collect(),
             epoch: self.epoch,
@@ -244,6 +237,21 @@ impl Truth {
         }
     }
 
+    /// Of an elected primary whose connection lives.
+    fn primary_instance(&self) -> Option<Instance> {
+        let primary = self.primary().filter(|primary| primary.link == Link::Up)?;
+        primary.seen.map(|seen| seen.instance)
+    }
+
+    /// No standby is sent what was not flushed, and a quiet primary takes seconds to do so.
+    fn unflushed(&self) -> Option<Lsn> {
+        let primary = self.primary().filter(|primary| primary.link == Link::Up)?;
+        match primary.seen?.position {
+            Position::Inserted { end, flushed } => Some(flushed).filter(|flushed| *flushed < end),
+            Position::Replayed(_) => None,
+        }
+    }
+
     fn assess(&mut self, now: Instant) {
         self.elect(now);
         self.judge(now);
@@ -256,7 +264,11 @@ impl Truth {
             return;
         }
         let ballots: Vec<_> = self.members.iter().map(Member::ballot).collect();
+        let former = self.epoch;
         self.outcome = elect(&mut self.epoch, &ballots);
+        if former.is_some() && self.epoch != former {
+            self.tallies.epoch_changes += 1;
+        }
         let Some(key) = self.primary().map(|primary| primary.key) else {
             self.vacant_since = self.vacant_since.or(Some(now));
             return;
@@ -266,27 +278,54 @@ impl Truth {
         if self.ring_of != lineage {
             self.ring_of = lineage;
             self.ring.clear();
+            self.other_fences = self.other_fences.take().map(|_| Ring::default());
             self.fences = None;
         }
+        self.choose_source();
         self.sample();
+    }
+
+    /// Fences of one source say nothing about those of another.
+    fn choose_source(&mut self) {
+        let primary = self.primary().and_then(|primary| primary.seen).map(|seen| seen.instance);
+        let audited = self.audit.as_ref().filter(|(instance, _)| Some(*instance) == primary);
+        let chosen = match (self.terms.source, audited) {
+            (FenceSource::Auto | FenceSource::Insert, _) => (FenceSource::Insert, None),
+            (FenceSource::Commit, _) => (FenceSource::Commit, None),
+            (FenceSource::Flush, Some((_, None))) => (FenceSource::Flush, None),
+            (FenceSource::Flush, Some((_, Some(found)))) => (FenceSource::Insert, Some(found.clone())),
+            (FenceSource::Flush, None) => {
+                (FenceSource::Insert, Some("whether commits are asynchronous was not looked at yet".into()))
+            }
+        };
+        if chosen.0 != self.source.0 {
+            self.other_fences = (chosen.0 != FenceSource::Insert).then(Ring::default);
+            self.give_fences();
+        }
+        self.source = chosen;
+    }
+
+    fn give_fences(&mut self) {
+        let samples = self.other_fences.as_ref().unwrap_or(&self.ring).digest();
+        self.fences = self.ring_of.and_then(|(_, epoch)| Fences::new(epoch, samples));
     }
 
     /// Takes the primary's last answer; one that was taken before changes nothing.
     fn sample(&mut self) {
         let seen = self.primary().filter(|primary| primary.link == Link::Up).and_then(|primary| primary.seen);
-        let Some(Sighting { requested: sent, position: Position::Inserted { end: lsn, .. }, .. }) = seen
+        let Some(Sighting { requested: sent, position: Position::Inserted { end, flushed }, .. }) = seen
         else {
             return;
         };
         if self.ring.newest().is_some_and(|newest| newest.sent >= sent) {
             return;
         }
-        let sample = Sample { sent, lsn };
-        self.ring.push(sample, self.max_lag.saturating_mul(2).max(Duration::from_mins(1)));
-        self.fences = self.ring_of.map(|(_, epoch)| {
-            let samples = self.ring.digest();
-            Arc::new(Fences { system_id: epoch.system_id, timeline: epoch.timeline, samples })
-        });
+        let keep = self.terms.kept();
+        self.ring.push(Sample { sent, lsn: end }, keep);
+        if let Some(ring) = self.other_fences.as_mut().filter(|_| self.source.0 == FenceSource::Flush) {
+            ring.push(Sample { sent, lsn: flushed.min(end) }, keep);
+        }
+        self.give_fences();
     }
 
     /// Gives every node its lag and its state.
@@ -303,7 +342,11 @@ impl Truth {
             let (state, why) = match (member.link, member.ballot()) {
                 (Link::Down, _) => (NodeState::Down, member.why.take()),
                 (Link::Up | Link::Lost, Some(ballot)) if self.settled => {
-                    let (state, why) = member.judged(ballot, self.epoch, elected, self.max_lag);
+                    let (state, why) = member.judged(ballot, self.epoch, elected, self.terms.max_lag);
+                    let refused = ballot.writable && state == NodeState::Refused;
+                    if refused && member.state != NodeState::Refused {
+                        self.tallies.stale_primaries_refused += 1;
+                    }
                     (state, (!why.is_empty()).then_some(Cow::Borrowed(why)))
                 }
                 _ => (NodeState::Unknown, None),
@@ -313,126 +356,12 @@ impl Truth {
     }
 }
 
-// === impl Member ===
+// === impl Terms ===
 
-impl Member {
-    fn new(key: Key) -> Self {
-        Self {
-            key,
-            name: Arc::from(""),
-            weight: 0,
-            link: Link::Untried,
-            seen: None,
-            as_of: None,
-            lag: None,
-            lag_bytes: None,
-            state: NodeState::Unknown,
-            why: None,
-        }
-    }
-
-    fn role(&self) -> Role {
-        match self.seen.map(|seen| seen.position) {
-            None => Role::Unknown,
-            Some(Position::Inserted { .. }) => Role::Primary,
-            Some(Position::Replayed(_)) => Role::Replica,
-        }
-    }
-
-    fn ballot(&self) -> Option<Ballot> {
-        let seen = self.seen.filter(|_| matches!(self.link, Link::Up | Link::Lost))?;
-        let writable = matches!(seen.position, Position::Inserted { .. });
-        Some(Ballot { system_id: seen.system_id, timeline: seen.timeline, writable })
-    }
-
-    fn observation(&self) -> Option<Observation> {
-        match self.seen.filter(|_| self.link == Link::Up)? {
-            Sighting { system_id, timeline, position: Position::Replayed(lsn), .. } => {
-                Some(Observation { system_id, timeline, lsn })
-            }
-            _ => None,
-        }
-    }
-
-    fn observed(&self) -> Option<Observed> {
-        let (observation, seen) = self.observation().zip(self.seen)?;
-        Some(Observed { observation, requested: seen.requested, started: seen.started, as_of: self.as_of })
-    }
-
-    /// Compares a replica with the primary's samples. On another timeline the numbers say nothing, and what was
-    /// shown before ages.
-    fn measure(&mut self, ring: &Ring, ring_epoch: Option<Epoch>, clock: Instant) {
-        let comparable = self
-            .observation()
-            .filter(|seen| ring_epoch == Some(Epoch { system_id: seen.system_id, timeline: seen.timeline }));
-        let covered = comparable.and_then(|seen| ring.covered_by(seen.lsn)).map(|sample| sample.sent);
-        self.as_of = self.as_of.max(covered);
-        self.lag_bytes = comparable.zip(ring.newest()).map(|(seen, newest)| seen.lsn.behind(newest.lsn));
-        self.lag = match self.lag_bytes {
-            Some(0) => Some(Duration::ZERO),
-            _ => self.as_of.map(|as_of| clock.saturating_duration_since(as_of)),
-        };
-    }
-
-    fn judged(
-        &self,
-        ballot: Ballot,
-        epoch: Option<Epoch>,
-        elected: bool,
-        max_lag: Duration,
-    ) -> (NodeState, &'static str) {
-        let Some(epoch) = epoch else {
-            return if ballot.writable {
-                (NodeState::Refused, "writable nodes have different system identifiers")
-            } else {
-                (NodeState::Lagging, "no primary was seen to compare it with")
-            };
-        };
-        if ballot.system_id != epoch.system_id {
-            return (NodeState::Refused, "it belongs to another system than the accepted one");
-        }
-        if ballot.timeline < epoch.timeline {
-            return (NodeState::Refused, "it is on an older timeline than the newest seen");
-        }
-        match (ballot.writable, self.lag) {
-            (true, _) if elected => (NodeState::Serving, ""),
-            (true, _) => (NodeState::Refused, "another node is writable on the same timeline"),
-            (false, None) => (NodeState::Lagging, "it has shown no known position of the primary yet"),
-            (false, Some(lag)) if lag > max_lag => (NodeState::Lagging, "its lag is over the limit"),
-            (false, Some(_)) => (NodeState::Serving, ""),
-        }
-    }
-
-    fn view(&self, index: usize) -> NodeView {
-        NodeView {
-            id: node_id(index),
-            name: self.name.clone(),
-            role: self.role(),
-            state: self.state,
-            weight: self.weight,
-            observation: self.observation(),
-            lag_bytes: self.lag_bytes,
-            lag: self.lag,
-        }
-    }
-}
-
-// === impl Fences ===
-
-impl Fences {
-    /// The lowest known fence whose probe was sent at or after `since`.
-    pub(crate) fn since(&self, since: Instant) -> Option<Fence> {
-        self.samples
-            .get(self.samples.partition_point(|sample| sample.sent < since))
-            .map(|s| self.fence(s.lsn))
-    }
-
-    fn newest(&self) -> Option<Fence> {
-        self.samples.last().map(|sample| self.fence(sample.lsn))
-    }
-
-    fn fence(&self, lsn: Lsn) -> Fence {
-        Fence { system_id: self.system_id, timeline: self.timeline, lsn }
+impl Terms {
+    /// For how long samples are kept.
+    fn kept(self) -> Duration {
+        self.max_lag.saturating_mul(2).max(Duration::from_mins(1))
     }
 }
 
@@ -441,5 +370,6 @@ fn node_id(index: usize) -> NodeId {
     NodeId(u16::try_from(index).unwrap_or(u16::MAX))
 }
 
+mod member;
 #[cfg(test)]
 mod tests;

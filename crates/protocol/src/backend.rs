@@ -175,6 +175,7 @@ pub struct Negotiation<'a> {
 /// # Errors
 ///
 /// When it is not one byte of the three known.
+#[inline]
 pub fn ready_for_query(body: &[u8]) -> Result<TransactionStatus, MalformedMessage> {
     let mut reader = Reader::new("ReadyForQuery", body);
     let status = TransactionStatus::from_byte(reader.u8()?)
@@ -233,6 +234,7 @@ pub fn backend_key_data(body: &[u8]) -> Result<(i32, &[u8]), MalformedMessage> {
 /// # Errors
 ///
 /// When it is not one text.
+#[inline]
 pub fn command_complete(body: &[u8]) -> Result<&[u8], MalformedMessage> {
     let mut reader = Reader::new("CommandComplete", body);
     let tag = reader.text()?;
@@ -341,6 +343,7 @@ fn mechanisms(mut reader: Reader<'_>) -> Result<Mechanisms<'_>, MalformedMessage
 
 impl TransactionStatus {
     /// The status written as `byte`.
+    #[inline]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             b'I' => Some(Self::Idle),

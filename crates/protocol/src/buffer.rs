@@ -22,21 +22,25 @@ impl Buffer {
     }
 
     /// The bytes read and not consumed.
+    #[inline]
     pub fn filled(&self) -> &[u8] {
         self.storage.get(self.start..self.end).unwrap_or_default()
     }
 
     /// How many bytes are read and not consumed.
+    #[inline]
     pub fn len(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 
     /// Whether nothing is left to consume.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Bytes of storage, used or not.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.storage.len()
     }
@@ -45,6 +49,7 @@ impl Buffer {
     ///
     /// The consumed part is reclaimed by moving what is filled to the front, and the storage grows only when
     /// that is not enough.
+    #[inline]
     pub fn unfilled(&mut self, at_least: usize) -> &mut [u8] {
         if self.storage.len().saturating_sub(self.end) < at_least {
             self.compact();
@@ -57,11 +62,13 @@ impl Buffer {
     }
 
     /// Marks `n` bytes of [`Self::unfilled`] as read; more than there are counts as all of them.
+    #[inline]
     pub fn commit(&mut self, n: usize) {
         self.end = self.end.saturating_add(n).min(self.storage.len());
     }
 
     /// Appends `bytes`, growing as needed.
+    #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {
         let room = self.unfilled(bytes.len());
         if let Some(target) = room.get_mut(..bytes.len()) {
@@ -71,6 +78,7 @@ impl Buffer {
     }
 
     /// Drops the first `n` filled bytes; more than there are drops all of them.
+    #[inline]
     pub fn consume(&mut self, n: usize) {
         self.start = self.start.saturating_add(n).min(self.end);
         if self.start == self.end {

@@ -6,6 +6,7 @@
 
 use crate::backend::{self, Column, TransactionStatus};
 use crate::frontend::{self, Target};
+use crate::message::nul;
 use crate::report::ErrorReport;
 use crate::startup::{CANCEL_REQUEST, CancelKey, GSSENC_REQUEST, PROTOCOL_3_0, SSL_REQUEST};
 
@@ -61,11 +62,13 @@ pub fn sasl_response(out: &mut Vec<u8>, response: &[u8]) {
 }
 
 /// `Query`
+#[inline]
 pub fn query(out: &mut Vec<u8>, sql: &[u8]) {
     frame(out, frontend::tag::QUERY, |out| put_text(out, sql));
 }
 
 /// `Parse`
+#[inline]
 pub fn parse(out: &mut Vec<u8>, name: &[u8], sql: &[u8], types: impl IntoIterator<Item = u32>) {
     frame(out, frontend::tag::PARSE, |out| {
         put_text(out, name);
@@ -93,6 +96,7 @@ pub fn bind(
 
 /// The start of a `Bind`: type, length and names. The caller sends the `rest_len` bytes that complete it, which
 /// are the body of another `Bind` from [`frontend::BindNames::rest_at`] on.
+#[inline]
 pub fn bind_header(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest_len: usize) {
     let names = portal.len().saturating_add(statement.len()).saturating_add(2);
     out.push(frontend::tag::BIND);
@@ -102,16 +106,19 @@ pub fn bind_header(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest_len:
 }
 
 /// `Describe`
+#[inline]
 pub fn describe(out: &mut Vec<u8>, target: Target, name: &[u8]) {
     frame(out, frontend::tag::DESCRIBE, |out| put_named(out, target, name));
 }
 
 /// `Close`
+#[inline]
 pub fn close(out: &mut Vec<u8>, target: Target, name: &[u8]) {
     frame(out, frontend::tag::CLOSE, |out| put_named(out, target, name));
 }
 
 /// `Execute`; `max_rows` 0 means all.
+#[inline]
 pub fn execute(out: &mut Vec<u8>, portal: &[u8], max_rows: i32) {
     frame(out, frontend::tag::EXECUTE, |out| {
         put_text(out, portal);
@@ -120,6 +127,7 @@ pub fn execute(out: &mut Vec<u8>, portal: &[u8], max_rows: i32) {
 }
 
 /// `Sync`
+#[inline]
 pub fn sync(out: &mut Vec<u8>) {
     empty(out, frontend::tag::SYNC);
 }
@@ -152,6 +160,7 @@ pub fn copy_done(out: &mut Vec<u8>) {
 }
 
 /// A frame of any type with a body that is known to be right.
+#[inline]
 pub fn raw(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
     frame(out, tag, |out| out.extend_from_slice(body));
 }
@@ -222,8 +231,9 @@ pub fn parameter_status(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// `ReadyForQuery`
+#[inline]
 pub fn ready_for_query(out: &mut Vec<u8>, status: TransactionStatus) {
-    frame(out, backend::tag::READY_FOR_QUERY, |out| out.push(status.as_byte()));
+    out.extend_from_slice(&[backend::tag::READY_FOR_QUERY, 0, 0, 0, 5, status.as_byte()]);
 }
 
 /// `ErrorResponse`
@@ -237,21 +247,25 @@ pub fn notice_response(out: &mut Vec<u8>, report: &ErrorReport) {
 }
 
 /// `ParseComplete`
+#[inline]
 pub fn parse_complete(out: &mut Vec<u8>) {
     empty(out, backend::tag::PARSE_COMPLETE);
 }
 
 /// `BindComplete`
+#[inline]
 pub fn bind_complete(out: &mut Vec<u8>) {
     empty(out, backend::tag::BIND_COMPLETE);
 }
 
 /// `CloseComplete`
+#[inline]
 pub fn close_complete(out: &mut Vec<u8>) {
     empty(out, backend::tag::CLOSE_COMPLETE);
 }
 
 /// `NoData`
+#[inline]
 pub fn no_data(out: &mut Vec<u8>) {
     empty(out, backend::tag::NO_DATA);
 }
@@ -282,6 +296,7 @@ pub fn data_row<'a>(out: &mut Vec<u8>, values: impl IntoIterator<Item = Option<&
 }
 
 /// `CommandComplete`
+#[inline]
 pub fn command_complete(out: &mut Vec<u8>, tag: &[u8]) {
     frame(out, backend::tag::COMMAND_COMPLETE, |out| put_text(out, tag));
 }
@@ -307,19 +322,30 @@ pub fn copy_out_response(out: &mut Vec<u8>, format: u8, columns: u16) {
 
 // === private ===
 
+#[inline]
 fn empty(out: &mut Vec<u8>, tag: u8) {
-    frame(out, tag, |_| ());
+    out.extend_from_slice(&[tag, 0, 0, 0, 4]);
 }
 
+#[inline]
 fn frame(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
-    out.push(tag);
-    untagged(out, body);
+    let start = out.len();
+    out.extend_from_slice(&[tag, 0, 0, 0, 0]);
+    body(out);
+    put_length(out, start.saturating_add(1));
 }
 
+#[inline]
 fn untagged(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put_u32(out, 0);
     body(out);
+    put_length(out, start);
+}
+
+/// Writes the length of everything from `start` on to there.
+#[inline]
+fn put_length(out: &mut [u8], start: usize) {
     let len = length(out.len().saturating_sub(start));
     if let Some(slot) = out.get_mut(start..).and_then(|written| written.first_chunk_mut()) {
         *slot = len.to_be_bytes();
@@ -362,6 +388,7 @@ fn put_report(out: &mut Vec<u8>, report: &ErrorReport) {
     out.push(0);
 }
 
+#[inline]
 fn put_named(out: &mut Vec<u8>, target: Target, name: &[u8]) {
     out.push(target.as_byte());
     put_text(out, name);
@@ -390,6 +417,7 @@ fn put_list<T>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut put: i
     }
 }
 
+#[inline]
 fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
         None => put_i32(out, -1),
@@ -400,29 +428,35 @@ fn put_value(out: &mut Vec<u8>, value: Option<&[u8]>) {
     }
 }
 
+#[inline]
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     let start = out.len();
-    out.extend_from_slice(text);
-    if memchr::memchr(0, text).is_some() {
-        for byte in out.iter_mut().skip(start).filter(|byte| **byte == 0) {
-            *byte = b' ';
+    // Most names are empty.
+    if !text.is_empty() {
+        out.extend_from_slice(text);
+        if nul(text).is_some() {
+            out.iter_mut().skip(start).filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
         }
     }
     out.push(0);
 }
 
+#[inline]
 fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
+#[inline]
 fn put_i32(out: &mut Vec<u8>, value: i32) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
+#[inline]
 fn put_i16(out: &mut Vec<u8>, value: i16) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
+#[inline]
 fn length(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

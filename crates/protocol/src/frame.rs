@@ -26,6 +26,17 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
 }
 
+/// Consecutive rows at one place of a server's stream: `DataRow` and `CopyData` messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// How many there are, one whose end has not arrived included.
+    pub count: u64,
+    /// Where they end: where something else begins, or the input stops.
+    pub end: usize,
+    /// How many bytes of the last one have not arrived.
+    pub missing: usize,
+}
+
 /// The stream cannot be followed any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
@@ -54,6 +65,7 @@ pub enum FrameError {
 /// # Errors
 ///
 /// When the length is below four or above [`MAX_FRAME_LEN`]: nothing after it can be trusted.
+#[inline]
 pub fn header(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
     let Some(&[tag, a, b, c, d]) = bytes.first_chunk::<HEADER_LEN>() else {
         return Ok(None);
@@ -74,6 +86,7 @@ pub fn header(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
 /// # Errors
 ///
 /// As [`header`], and when the frame is longer than `limit` bytes.
+#[inline]
 pub fn split(bytes: &[u8], limit: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some(Header { tag, len }) = header(bytes)? else {
         return Ok(None);
@@ -83,6 +96,46 @@ pub fn split(bytes: &[u8], limit: usize) -> Result<Option<(Frame<'_>, usize)>, F
     }
     Ok(bytes.get(HEADER_LEN..len).map(|body| (Frame { tag, body }, len)))
 }
+
+/// The rows from `at` on, of which only the headers are looked at.
+///
+/// They end before a message of any other type, before a header that has not wholly arrived, and before one with a
+/// length that [`header`] refuses; from an `at` beyond the input on there are none.
+pub fn rows(input: &[u8], at: usize) -> Rows {
+    let (mut end, mut count) = (at.min(input.len()), 0_u64);
+    // Eight bytes at hand, of which a header takes five, are read at once; told as one bound that the compiler follows.
+    let limit = input.len().checked_sub(8);
+    while limit.is_some_and(|limit| end <= limit) {
+        let Some(bytes) = input.get(end..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+        let Some(len) = row_len(u64::from_be_bytes(*bytes) >> 24) else {
+            return Rows { count, end, missing: 0 };
+        };
+        end = end.wrapping_add(len);
+        count = count.wrapping_add(1);
+    }
+    while let Some(&[tag, a, b, c, d]) = input.get(end..).and_then(|rest| rest.first_chunk()) {
+        let Some(len) = row_len(u64::from_be_bytes([0, 0, 0, tag, a, b, c, d])) else { break };
+        end = end.wrapping_add(len);
+        count = count.wrapping_add(1);
+    }
+    let missing = end.saturating_sub(input.len());
+    Rows { count, end: end.saturating_sub(missing), missing }
+}
+
+/// The length of the row whose header these five bytes are; `None` if they are another's, or a wrong one.
+#[inline]
+fn row_len(header: u64) -> Option<usize> {
+    // `D` and `d` differ in one bit. Without it, one comparison tells the tag and whether the length is in bounds.
+    const CASE: u64 = 0x20_0000_0000;
+    const SHORTEST: u64 = 0x44_0000_0004;
+    if (header & !CASE).wrapping_sub(SHORTEST) > LONGEST_BODY {
+        return None;
+    }
+    usize::try_from(header & 0xFFFF_FFFF).ok().map(|sent| sent.wrapping_add(1))
+}
+
+/// Bytes of the body of a frame of [`MAX_FRAME_LEN`].
+const LONGEST_BODY: u64 = 0x3FFF_FFFB;
 
 #[cfg(test)]
 mod tests {

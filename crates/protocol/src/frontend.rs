@@ -124,6 +124,7 @@ pub struct SaslInitialResponse<'a> {
 /// # Errors
 ///
 /// When it is not one text.
+#[inline]
 pub fn query(body: &[u8]) -> Result<&[u8], MalformedMessage> {
     let mut reader = Reader::new("Query", body);
     let sql = reader.text()?;
@@ -135,6 +136,7 @@ pub fn query(body: &[u8]) -> Result<&[u8], MalformedMessage> {
 /// # Errors
 ///
 /// When it is not two texts and the types it announces.
+#[inline]
 pub fn parse(body: &[u8]) -> Result<Parse<'_>, MalformedMessage> {
     let mut reader = Reader::new("Parse", body);
     let parse = Parse { name: reader.text()?, sql: reader.text()?, types: reader.oids()? };
@@ -147,6 +149,7 @@ pub fn parse(body: &[u8]) -> Result<Parse<'_>, MalformedMessage> {
 ///
 /// When the names are longer than [`MAX_BIND_NAMES_LEN`] together. A body that ends before them is found by
 /// whoever knows its length.
+#[inline]
 pub fn bind_names(prefix: &[u8]) -> Result<Option<BindNames<'_>>, MalformedMessage> {
     let window = prefix.get(..MAX_BIND_NAMES_LEN).unwrap_or(prefix);
     let mut reader = Reader::new("Bind", window);
@@ -185,6 +188,7 @@ pub fn bind(body: &[u8]) -> Result<Bind<'_>, MalformedMessage> {
 /// # Errors
 ///
 /// When it is not a known target and a text.
+#[inline]
 pub fn describe(body: &[u8]) -> Result<Named<'_>, MalformedMessage> {
     named(Reader::new("Describe", body))
 }
@@ -194,6 +198,7 @@ pub fn describe(body: &[u8]) -> Result<Named<'_>, MalformedMessage> {
 /// # Errors
 ///
 /// When it is not a known target and a text.
+#[inline]
 pub fn close(body: &[u8]) -> Result<Named<'_>, MalformedMessage> {
     named(Reader::new("Close", body))
 }
@@ -203,6 +208,7 @@ pub fn close(body: &[u8]) -> Result<Named<'_>, MalformedMessage> {
 /// # Errors
 ///
 /// When it is not a text and a number.
+#[inline]
 pub fn execute(body: &[u8]) -> Result<Execute<'_>, MalformedMessage> {
     let mut reader = Reader::new("Execute", body);
     let execute = Execute { portal: reader.text()?, max_rows: reader.i32()? };
@@ -256,6 +262,7 @@ pub fn copy_fail(body: &[u8]) -> Result<&[u8], MalformedMessage> {
     reader.end().map(|()| reason)
 }
 
+#[inline]
 fn named(mut reader: Reader<'_>) -> Result<Named<'_>, MalformedMessage> {
     let target = match reader.u8()? {
         b'S' => Target::Statement,

@@ -49,6 +49,24 @@ pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
+/// Where the first NUL is.
+///
+/// Names are short, and most are empty: what a search of any length takes to get going would be most of their cost.
+#[inline]
+pub(crate) fn nul(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    let Some((first, rest)) = bytes.split_first_chunk::<8>() else {
+        return bytes.iter().position(|byte| *byte == 0);
+    };
+    let eight = u64::from_le_bytes(*first);
+    // The lowest bit set is the high bit of the first zero byte; above it there may be others that are none.
+    let zeros = eight.wrapping_sub(ONES) & !eight & ONES.wrapping_mul(0x80);
+    if zeros != 0 {
+        return usize::try_from(zeros.trailing_zeros() >> 3).ok();
+    }
+    memchr(0, rest).map(|at| at.wrapping_add(8))
+}
+
 // === impl MalformedMessage ===
 
 impl MalformedMessage {
@@ -106,49 +124,60 @@ impl<'a> Formats<'a> {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) const fn new(message: &'static str, body: &'a [u8]) -> Self {
         Self { message, rest: body }
     }
 
+    #[inline]
     pub(crate) const fn malformed(&self, problem: Problem) -> MalformedMessage {
         MalformedMessage { message: self.message, problem }
     }
 
     /// Everything that is left.
+    #[inline]
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.rest
     }
 
+    #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
+    #[inline]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedMessage> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(self.malformed(Problem::Truncated))?;
         self.rest = rest;
         Ok(*head)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8, MalformedMessage> {
         self.array::<1>().map(u8::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self) -> Result<u16, MalformedMessage> {
         self.array().map(u16::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn i16(&mut self) -> Result<i16, MalformedMessage> {
         self.array().map(i16::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self) -> Result<u32, MalformedMessage> {
         self.array().map(u32::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn i32(&mut self) -> Result<i32, MalformedMessage> {
         self.array().map(i32::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], MalformedMessage> {
         let (head, rest) = self.rest.split_at_checked(len).ok_or(self.malformed(Problem::Truncated))?;
         self.rest = rest;
@@ -156,14 +185,16 @@ impl<'a> Reader<'a> {
     }
 
     /// A text up to its NUL, which is read and not returned.
+    #[inline]
     pub(crate) fn text(&mut self) -> Result<&'a [u8], MalformedMessage> {
-        let end = memchr(0, self.rest).ok_or(self.malformed(Problem::Unterminated))?;
-        let text = self.bytes(end)?;
-        self.u8()?;
+        let end = nul(self.rest).ok_or(self.malformed(Problem::Unterminated))?;
+        let (text, rest) = self.rest.split_at_checked(end).ok_or(self.malformed(Problem::Truncated))?;
+        self.rest = rest.get(1..).unwrap_or_default();
         Ok(text)
     }
 
     /// A value with a length before it; -1 means NULL.
+    #[inline]
     pub(crate) fn value(&mut self) -> Result<Option<&'a [u8]>, MalformedMessage> {
         let len = self.i32()?;
         if len == -1 {
@@ -185,7 +216,28 @@ impl<'a> Reader<'a> {
         self.bytes(count.saturating_mul(2)).map(Formats)
     }
 
+    #[inline]
     pub(crate) const fn end(&self) -> Result<(), MalformedMessage> {
         if self.is_empty() { Ok(()) } else { Err(self.malformed(Problem::Trailing)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_nul_is_found_wherever_it_is() {
+        for len in 0..40 {
+            let none: Vec<u8> = (0..len).map(|i| if i % 2 == 0 { 1 } else { 0x80 }).collect();
+            assert_eq!(nul(&none), None);
+            for at in 0..none.len() {
+                let mut some = none.clone();
+                some[at] = 0;
+                assert_eq!(nul(&some), Some(at));
+                some[at..].fill(0);
+                assert_eq!(nul(&some), Some(at));
+            }
+        }
     }
 }

@@ -5,7 +5,9 @@
 //! answer, an error skips what follows up to Sync, and a Sync or Flush that reaches a server in copy-in mode is
 //! ignored there (`CopyGetData` in `src/backend/commands/copyfromparse.c`).
 
-use std::collections::VecDeque;
+mod queue;
+
+use queue::Queue;
 
 /// A request that gets an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +97,31 @@ enum CopyIn {
     Open,
 }
 
+/// What a message means, given the request that is the next to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// It answers nothing that is owed.
+    Unexpected,
+    /// Part of an answer.
+    Part,
+    /// The end of an answer within a unit.
+    Final,
+    /// The server turns to copying, and reads data from the client.
+    CopyBegins,
+    /// A notice or a parameter's new value.
+    Asynchronous,
+    /// A notification.
+    Notification,
+    /// An error.
+    Error,
+    /// The end of a unit.
+    Ready,
+}
+
 /// The answers owed for one unit.
 #[derive(Debug, Default)]
 pub struct Pipeline {
-    owed: VecDeque<Owed>,
+    owed: Queue,
     skipped: Vec<Owed>,
     copy_in: CopyIn,
     /// An error was seen and no Sync has been sent since: the server discards what it gets.
@@ -109,37 +132,69 @@ pub struct Pipeline {
     doubtful_syncs: u32,
 }
 
+// === impl Request ===
+
+impl Request {
+    /// Every request, in the order of [`Request::index`].
+    const ALL: [Self; 9] = [
+        Self::Query,
+        Self::FunctionCall,
+        Self::Parse,
+        Self::Bind,
+        Self::DescribeStatement,
+        Self::DescribePortal,
+        Self::Execute,
+        Self::Close,
+        Self::Sync,
+    ];
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Query => 0,
+            Self::FunctionCall => 1,
+            Self::Parse => 2,
+            Self::Bind => 3,
+            Self::DescribeStatement => 4,
+            Self::DescribePortal => 5,
+            Self::Execute => 6,
+            Self::Close => 7,
+            Self::Sync => 8,
+        }
+    }
+}
+
 // === impl Pipeline ===
 
 impl Pipeline {
     /// Accounts for a request that is sent to the server, or answered by the proxy.
+    #[inline]
     pub fn push(&mut self, request: Request, origin: Origin, token: u32) {
         let owed = Owed { request, origin, token };
-        match request {
-            Request::Query | Request::FunctionCall if !self.discarding => {
-                self.open = false;
-                self.owed.push_back(owed);
-            }
-            Request::Sync if self.copy_in == CopyIn::Open => {
-                self.doubtful_syncs = self.doubtful_syncs.saturating_add(1);
-            }
-            Request::Sync => {
-                if let CopyIn::EndedEarly { syncs } = &mut self.copy_in {
-                    *syncs = syncs.saturating_add(1);
-                }
-                self.open = false;
-                self.discarding = false;
-                self.owed.push_back(owed);
-            }
-            _ => {
-                self.open = true;
-                if self.discarding {
-                    self.skipped.push(owed);
-                } else {
-                    self.owed.push_back(owed);
-                }
-            }
+        if self.discarding || request == Request::Sync && self.copy_in != CopyIn::None {
+            return self.push_aside(owed);
         }
+        // Query, FunctionCall and Sync end a unit.
+        self.open = !matches!(request, Request::Query | Request::FunctionCall | Request::Sync);
+        self.owed.push(owed);
+    }
+
+    /// Accounts for a request that comes after an error, or for a Sync around the data of a COPY.
+    fn push_aside(&mut self, owed: Owed) {
+        if owed.request != Request::Sync {
+            self.open = true;
+            return self.skipped.push(owed);
+        }
+        match &mut self.copy_in {
+            CopyIn::Open => {
+                self.doubtful_syncs = self.doubtful_syncs.saturating_add(1);
+                return;
+            }
+            CopyIn::EndedEarly { syncs } => *syncs = syncs.saturating_add(1),
+            CopyIn::None => {}
+        }
+        self.open = false;
+        self.discarding = false;
+        self.owed.push(owed);
     }
 
     /// Accounts for CopyDone or CopyFail on its way to the server.
@@ -156,49 +211,70 @@ impl Pipeline {
     /// # Errors
     ///
     /// When nothing that is owed is answered by such a message. The stream cannot be trusted any further.
+    #[inline]
     pub fn answer(&mut self, tag: u8) -> Result<Answer, Unexpected> {
-        match tag {
-            // Notices and settings belong to what is being answered; a notification is the client's in any case.
-            b'N' | b'S' => return Ok(Answer::Asynchronous { visible: self.visible() }),
-            b'A' => return Ok(Answer::Asynchronous { visible: true }),
-            b'E' => return Ok(self.error()),
-            b'Z' => return self.ready().ok_or_else(|| self.unexpected(tag)),
-            _ => {}
+        if self.owed.is_empty() {
+            return self.unasked(tag);
         }
-        let Some(head) = self.owed.front().copied() else {
-            return Err(self.unexpected(tag));
-        };
-        let part = Answer::Part { visible: head.origin != Origin::Injected };
-        match (head.request, tag) {
-            (Request::Query | Request::FunctionCall | Request::Execute, b'G' | b'W') => {
-                self.copy_begins();
-                Ok(part)
-            }
-            (Request::Query, b'T' | b'D' | b'C' | b'I' | b'H' | b'd' | b'c')
-            | (Request::FunctionCall, b'V')
-            | (Request::Execute, b'D' | b'H' | b'd' | b'c')
-            | (Request::DescribeStatement, b't') => Ok(part),
-            (Request::Execute, b'C' | b's' | b'I')
-            | (Request::Parse, b'1')
-            | (Request::Bind, b'2')
-            | (Request::Close, b'3')
-            | (Request::DescribeStatement | Request::DescribePortal, b'T' | b'n') => {
-                self.owed.pop_front();
+        let head = self.owed.head();
+        let visible = head.origin != Origin::Injected;
+        match meaning(head.request, tag) {
+            Meaning::Part => Ok(Answer::Part { visible }),
+            Meaning::Final => {
+                self.owed.drop_front();
                 if head.request == Request::Execute && self.copy_in == CopyIn::Open {
                     self.copy_in = CopyIn::None;
                 }
                 Ok(Answer::Final(head))
+            }
+            Meaning::Ready => {
+                self.owed.drop_front();
+                // What the proxy asked ahead of the unit says nothing of the unit's own COPY.
+                if visible {
+                    self.copy_in = CopyIn::None;
+                }
+                if self.owed.is_empty() && !self.open {
+                    self.doubtful_syncs = 0;
+                }
+                Ok(Answer::Final(head))
+            }
+            Meaning::CopyBegins => {
+                self.copy_begins();
+                Ok(Answer::Part { visible })
+            }
+            // Notices and settings belong to what is being answered; a notification is the client's in any case.
+            Meaning::Asynchronous => Ok(Answer::Asynchronous { visible }),
+            Meaning::Notification => Ok(Answer::Asynchronous { visible: true }),
+            Meaning::Error => Ok(self.error()),
+            Meaning::Unexpected => Err(self.unexpected(tag)),
+        }
+    }
+
+    /// A message that comes while nothing is owed.
+    #[cold]
+    fn unasked(&mut self, tag: u8) -> Result<Answer, Unexpected> {
+        match tag {
+            b'N' | b'S' | b'A' => Ok(Answer::Asynchronous { visible: true }),
+            b'E' => Ok(Answer::Unsolicited),
+            // A Sync that was believed ignored, but came after the copy had failed.
+            b'Z' if self.discarding && self.doubtful_syncs > 0 => {
+                self.doubtful_syncs = self.doubtful_syncs.saturating_sub(1);
+                self.discarding = false;
+                self.open = false;
+                Ok(Answer::Final(Owed { request: Request::Sync, origin: Origin::Client, token: 0 }))
             }
             _ => Err(self.unexpected(tag)),
         }
     }
 
     /// The next request that the proxy itself answers, if its turn has come.
+    #[inline]
     pub fn take_answered(&mut self) -> Option<Owed> {
-        self.owed.pop_front_if(|owed| owed.origin == Origin::Answered)
+        self.owed.pop_if(|owed| owed.origin == Origin::Answered)
     }
 
     /// Whether the next answer is the proxy's own.
+    #[inline]
     pub fn answers_next(&self) -> bool {
         self.owed.front().is_some_and(|owed| owed.origin == Origin::Answered)
     }
@@ -209,31 +285,37 @@ impl Pipeline {
     }
 
     /// Whether anything was skipped and not taken yet.
+    #[inline]
     pub fn has_skipped(&self) -> bool {
         !self.skipped.is_empty()
     }
 
     /// Whether rows may pass uncounted: the answer being given is one the client sees.
+    #[inline]
     pub fn visible(&self) -> bool {
         self.owed.front().is_none_or(|owed| owed.origin != Origin::Injected)
     }
 
     /// Whether rows are a possible part of the answer being given.
+    #[inline]
     pub fn in_rows(&self) -> bool {
         self.owed.front().is_some_and(|owed| matches!(owed.request, Request::Query | Request::Execute))
     }
 
     /// Whether nothing is owed and the last unit is complete.
+    #[inline]
     pub fn is_quiescent(&self) -> bool {
         self.owed.is_empty() && !self.open && !self.discarding
     }
 
     /// Whether extended messages are still missing their Sync.
+    #[inline]
     pub fn is_open(&self) -> bool {
         self.open || self.discarding
     }
 
     /// Whether the server reads copy data from the client.
+    #[inline]
     pub fn in_copy(&self) -> bool {
         self.copy_in == CopyIn::Open
     }
@@ -244,6 +326,7 @@ impl Pipeline {
         self.owed.clear();
     }
 
+    #[cold]
     fn unexpected(&self, tag: u8) -> Unexpected {
         Unexpected { tag: char::from(tag), owed: self.owed.front().map(|owed| owed.request) }
     }
@@ -262,7 +345,11 @@ impl Pipeline {
         if self.owed.front().is_none_or(|owed| owed.request != Request::Execute) {
             return;
         }
-        let syncs = self.owed.iter().filter(|owed| owed.request == Request::Sync).count();
+        let mut syncs = 0_usize;
+        self.owed.retain(|owed| {
+            syncs = syncs.saturating_add(usize::from(owed.request == Request::Sync));
+            true
+        });
         let ignored = syncs.saturating_sub(after_data);
         let mut left = ignored;
         self.owed.retain(|owed| {
@@ -276,7 +363,7 @@ impl Pipeline {
 
     fn error(&mut self) -> Answer {
         // The requests before the failed one that the proxy answers were taken before: they cannot be at the head.
-        let Some(head) = self.owed.front().copied() else {
+        let Some(head) = self.owed.front() else {
             return Answer::Unsolicited;
         };
         match head.request {
@@ -289,8 +376,8 @@ impl Pipeline {
             _ => {}
         }
         self.copy_in = CopyIn::None;
-        self.owed.pop_front();
-        while let Some(owed) = self.owed.pop_front_if(|owed| owed.request != Request::Sync) {
+        self.owed.drop_front();
+        while let Some(owed) = self.owed.pop_if(|owed| owed.request != Request::Sync) {
             self.skipped.push(owed);
         }
         if self.owed.is_empty() {
@@ -298,28 +385,50 @@ impl Pipeline {
         }
         Answer::Failed(head)
     }
+}
 
-    fn ready(&mut self) -> Option<Answer> {
-        let ends_unit =
-            |owed: &mut Owed| matches!(owed.request, Request::Query | Request::FunctionCall | Request::Sync);
-        if let Some(owed) = self.owed.pop_front_if(ends_unit) {
-            // What the proxy asked ahead of the unit says nothing of the unit's own COPY.
-            if owed.origin != Origin::Injected {
-                self.copy_in = CopyIn::None;
-            }
-            if self.owed.is_empty() && !self.open {
-                self.doubtful_syncs = 0;
-            }
-            return Some(Answer::Final(owed));
+/// What a message of this type means while this request is the next to be answered.
+#[inline]
+fn meaning(owed: Request, tag: u8) -> Meaning {
+    let row = MEANINGS.get(owed.index());
+    row.and_then(|row| row.get(usize::from(tag))).copied().unwrap_or(Meaning::Unexpected)
+}
+
+/// [`told`] for every request by its index; types of messages are ASCII.
+#[expect(clippy::indexing_slicing, reason = "the compiler runs it")]
+const MEANINGS: [[Meaning; 128]; Request::ALL.len()] = {
+    let mut table = [[Meaning::Unexpected; 128]; Request::ALL.len()];
+    let mut tag = 0_u8;
+    let mut column = 0;
+    while column < 128 {
+        let mut row = 0;
+        while row < Request::ALL.len() {
+            table[row][column] = told(Request::ALL[row], tag);
+            row += 1;
         }
-        // A Sync that was believed ignored, but came after the copy had failed.
-        let doubtful = self.discarding && self.owed.is_empty() && self.doubtful_syncs > 0;
-        doubtful.then(|| {
-            self.doubtful_syncs = self.doubtful_syncs.saturating_sub(1);
-            self.discarding = false;
-            self.open = false;
-            Answer::Final(Owed { request: Request::Sync, origin: Origin::Client, token: 0 })
-        })
+        tag += 1;
+        column += 1;
+    }
+    table
+};
+
+const fn told(owed: Request, tag: u8) -> Meaning {
+    match (owed, tag) {
+        (_, b'N' | b'S') => Meaning::Asynchronous,
+        (_, b'A') => Meaning::Notification,
+        (_, b'E') => Meaning::Error,
+        (Request::Query | Request::FunctionCall | Request::Sync, b'Z') => Meaning::Ready,
+        (Request::Query | Request::FunctionCall | Request::Execute, b'G' | b'W') => Meaning::CopyBegins,
+        (Request::Query, b'T' | b'D' | b'C' | b'I' | b'H' | b'd' | b'c')
+        | (Request::FunctionCall, b'V')
+        | (Request::Execute, b'D' | b'H' | b'd' | b'c')
+        | (Request::DescribeStatement, b't') => Meaning::Part,
+        (Request::Execute, b'C' | b's' | b'I')
+        | (Request::Parse, b'1')
+        | (Request::Bind, b'2')
+        | (Request::Close, b'3')
+        | (Request::DescribeStatement | Request::DescribePortal, b'T' | b'n') => Meaning::Final,
+        _ => Meaning::Unexpected,
     }
 }
 

@@ -12,15 +12,18 @@ use causeway_protocol::handshake::server::{Accepted, Method, Refusal, ServerHand
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::scram::Verifier;
 use causeway_protocol::sqlstate::SqlState;
-use causeway_protocol::startup::{CancelKey, Startup};
+use causeway_protocol::startup::{CancelKey, Startup, is_direct_tls};
 use tokio::time::{Instant, timeout_at};
 
 use crate::Shared;
 use crate::config::AuthMethod;
 use crate::console::Console;
+use crate::metrics::Counter;
 use crate::registry::{ClientState, Interrupt};
 use crate::relay::CANCEL_TIMEOUT;
 use crate::socket::{ClientStream, Socket};
+use crate::tls::TlsServer;
+use crate::tls::session::TlsError;
 use crate::{console_session, login};
 
 /// A connection that is not a session yet.
@@ -40,6 +43,8 @@ pub(crate) enum Turned {
     Left,
     #[error(transparent)]
     Refusal(#[from] Refusal),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("{0}")]
     Report(ErrorReport),
     /// The body of a server's `ErrorResponse`, which says it all.
@@ -85,30 +90,70 @@ pub(crate) async fn serve(
 }
 
 async fn handshake(shared: &Shared, door: &mut Door) -> Result<Outcome, Turned> {
-    let mut state = ServerHandshake::new(false);
+    let offered = shared.snapshot.load().tls.as_ref().map(|tls| tls.server.clone());
+    let tls = offered.filter(|_| door.stream.is_exposed());
+    if door.fill().await? == 0 {
+        return Err(Turned::Left);
+    }
+    let mut state = ServerHandshake::new(tls.is_some());
+    if let Some(server) = &tls
+        && door.inbound.filled().first().is_some_and(|first| is_direct_tls(*first))
+    {
+        start_tls(shared, door, server, true).await?;
+        state = ServerHandshake::in_direct_tls();
+    }
     loop {
         let mut step = state.read(&mut door.inbound, &mut door.outbound)?;
         if let Step::NeedMethod(waiting) = step {
-            let method = method(shared, door.address, waiting.startup());
+            let method = method(shared, door, waiting.startup());
             step = waiting.resume(method, &mut door.inbound, &mut door.outbound)?;
         }
         door.flush().await?;
-        state = match step {
-            Step::NeedBytes(next) | Step::StartTls(next) => next,
-            Step::Cancel(key) => return Ok(Outcome::Cancel(key)),
-            Step::Accepted(accepted) => return Ok(Outcome::Session(accepted)),
-            Step::NeedMethod(_) => return Err(Turned::Left),
+        state = match (step, &tls) {
+            (Step::NeedBytes(next), _) => {
+                if door.fill().await? == 0 {
+                    return Err(Turned::Left);
+                }
+                next
+            }
+            (Step::StartTls(next), Some(server)) => {
+                start_tls(shared, door, server, false).await?;
+                next
+            }
+            (Step::Cancel(key), _) => return Ok(Outcome::Cancel(key)),
+            (Step::Accepted(accepted), _) => return Ok(Outcome::Session(accepted)),
+            // A method has been chosen above, and TLS is begun only where it was offered.
+            (Step::NeedMethod(_), _) | (Step::StartTls(_), None) => return Err(Turned::Left),
         };
-        if door.fill().await? == 0 {
-            return Err(Turned::Left);
-        }
     }
 }
 
+/// Begins TLS. `direct`: the client did without asking for it, and has to prove by ALPN that it means this protocol
+/// (`ProcessSSLStartup` in `src/backend/tcop/backend_startup.c`).
+async fn start_tls(
+    shared: &Shared,
+    door: &mut Door,
+    server: &TlsServer,
+    direct: bool,
+) -> Result<(), TlsError> {
+    let metrics = &shared.metrics.process;
+    // However it ends, the deadline included.
+    let mut result = CountedOnDrop(&metrics.tls_failed);
+    let session = door.stream.start_tls(server, &mut door.inbound).await?;
+    if direct && !session.is_postgresql() {
+        return Err(TlsError::NoAlpn);
+    }
+    result.0 = if session.is_resumed() { &metrics.tls_resumed } else { &metrics.tls_full };
+    Ok(())
+}
+
 /// How this client has to prove who it is.
-fn method(shared: &Shared, address: Option<SocketAddr>, startup: &Startup) -> Method {
+fn method(shared: &Shared, door: &Door, startup: &Startup) -> Method {
     let snapshot = shared.snapshot.load();
-    let ip = address.map(|address| address.ip());
+    if door.stream.is_exposed() && snapshot.tls.as_ref().is_some_and(|tls| tls.required) {
+        return Method::Reject(unencrypted(door, startup));
+    }
+    let ip = door.address.map(|address| address.ip());
     match snapshot.auth_method(ip, &startup.database, &startup.user) {
         AuthMethod::Trust => Method::Trust,
         AuthMethod::Reject => Method::Reject(
@@ -128,6 +173,18 @@ fn method(shared: &Shared, address: Option<SocketAddr>, startup: &Startup) -> Me
             Method::ScramSha256 { verifier, nonce: rand::random(), known_user }
         }
     }
+}
+
+/// As PostgreSQL where all that fits is `hostssl` (`ClientAuthentication` in `src/backend/libpq/auth.c`).
+fn unencrypted(door: &Door, startup: &Startup) -> ErrorReport {
+    let host =
+        door.address.map_or_else(|| "unix".to_owned(), |address| address.ip().to_canonical().to_string());
+    let Startup { user, database, .. } = startup;
+    ErrorReport::fatal(
+        SqlState::INVALID_AUTHORIZATION,
+        format!("no connection without TLS is let in: host \"{host}\", user \"{user}\", database \"{database}\", no encryption"),
+    )
+    .with_hint("tls.mode is require: connect with sslmode=require or stricter.")
 }
 
 /// Passes a cancel request on. There is no answer: the connection is closed when the server has had its signal.
@@ -161,6 +218,11 @@ async fn turn_away(shared: &Shared, mut door: Door, turned: Turned) {
             }
             tracing::info!(address = ?door.address, error = %refusal, "client turned away");
         }
+        // It was told by an alert of TLS, if at all.
+        Turned::Tls(error) => {
+            tracing::info!(address = ?door.address, %error, "client turned away");
+            return;
+        }
         Turned::Report(report) => {
             if report.code == SqlState::TOO_MANY_CONNECTIONS {
                 shared.metrics.process.limit_rejections.add(1);
@@ -193,6 +255,15 @@ pub(crate) fn closed_door(shared: &Shared) -> Option<ErrorReport> {
 fn too_slow() -> ErrorReport {
     ErrorReport::fatal(SqlState::QUERY_CANCELED, "canceling authentication due to timeout")
         .with_hint("timeouts.login_timeout is how long a login may take.")
+}
+
+/// Counts, in the counter it has last, when it is dropped.
+struct CountedOnDrop<'a>(&'a Counter);
+
+impl Drop for CountedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.add(1);
+    }
 }
 
 // === impl Door ===

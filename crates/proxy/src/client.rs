@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use crate::Shared;
 use crate::config::PoolMode;
+use crate::consistency::Memory;
 use crate::home::Home;
-use crate::lease::{Denied, Held, Memory};
+use crate::lease::{Denied, Held};
 use crate::metrics::DecisionTarget;
 use crate::pools::{NodePool, Running};
 use crate::registry::{ClientState, Registration};
@@ -59,7 +60,9 @@ pub(crate) struct Client {
     pub(crate) running: Option<Running>,
     /// The pin that others know of.
     pinned: Option<PinReason>,
-    /// When the running unit was admitted, or had the connection that it waited for.
+    /// When the gathered unit arrived: what it reads was to be seen by then.
+    pub(crate) arrived: Instant,
+    /// The same, or when the unit had what it waited for: the rest of the time is the server's.
     pub(crate) started: Instant,
     /// Spreads reads over the replicas.
     pub(crate) random: SmallRng,
@@ -104,6 +107,7 @@ impl Client {
         entry: Registration,
         (settings, told): (SessionSettings, Told),
     ) -> Self {
+        let now = Instant::now();
         Self {
             session: Session::new(home.mode, settings, told),
             shared,
@@ -121,7 +125,8 @@ impl Client {
             sequences_at: None,
             running: None,
             pinned: None,
-            started: Instant::now(),
+            arrived: now,
+            started: now,
             random: SmallRng::seed_from_u64(rand::random()),
         }
     }
@@ -149,7 +154,8 @@ impl Client {
         let admitted = if self.inbound.is_empty() {
             Admitted::NeedMore
         } else {
-            self.started = Instant::now();
+            self.arrived = Instant::now();
+            self.started = self.arrived;
             scratch::lend(&mut self.answer);
             scratch::lend(&mut self.to_server);
             self.admit()?
@@ -163,6 +169,13 @@ impl Client {
                 self.home.metrics.decided(DecisionTarget::Local, Reason::Local);
                 Ok(())
             }
+            Admitted::Fence(consumed) => {
+                self.inbound.consume(consumed);
+                let fence = self.ask_fence().await?;
+                self.session.show_fence(fence, &mut self.answer);
+                self.show_answer();
+                Ok(())
+            }
             Admitted::Ready => self.run_unit().await,
             Admitted::Terminate => Err(End::Terminated),
         }
@@ -173,6 +186,7 @@ impl Client {
         let lookups = Lookups {
             classifier: &self.shared.classifier,
             registry: &self.shared.registry,
+            level: self.home.level,
             catalogue: self.home.catalogue(self.started),
             metrics: &self.shared.metrics.process,
         };
@@ -245,6 +259,7 @@ impl Client {
                     Err(end) => return Err(end),
                 }
             } else {
+                self.follow_on_replica().await?;
                 let pinned = self.session.status() == TransactionStatus::Idle;
                 let reason = if pinned { Reason::Pinned } else { Reason::InTransaction };
                 let replica = self.held.as_ref().is_some_and(|held| held.role == Role::Replica);
@@ -257,6 +272,18 @@ impl Client {
                 Relayed::Done => return self.finish(),
                 Relayed::Retry { reusable } => self.give_up_attempt(reusable, &mut excluded),
             }
+        }
+    }
+
+    /// Sees to it that a statement of a transaction on a replica finds there what it must see.
+    async fn follow_on_replica(&mut self) -> Result<(), End> {
+        let on_replica = self.held.as_ref().is_some_and(|held| held.role == Role::Replica);
+        if !on_replica || !self.session.takes_new_snapshot() {
+            return Ok(());
+        }
+        match self.follow_on().await {
+            Err(End::Cancelled) => Err(End::Report(cancelled())),
+            other => other,
         }
     }
 
@@ -285,6 +312,9 @@ impl Client {
         if ended.transaction {
             metrics.transactions.add(1);
             held.lease.count_transaction();
+        }
+        if held.role == Role::Replica {
+            self.memory.read(held.id, now);
         }
         if ended.wrote {
             self.memory.wrote(now);

@@ -9,8 +9,10 @@ use causeway_pool::{Address, Keepalive};
 use causeway_protocol::scram::Verifier;
 use causeway_routing::Level;
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 
 use crate::control::ControlPlane;
+use crate::tls::TlsServer;
 
 /// When a server connection goes back to its pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,29 @@ pub enum PoolMode {
     Session,
     /// After each statement; transaction blocks are refused.
     Statement,
+}
+
+/// What becomes of a read that no replica could serve in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// The primary serves it.
+    #[default]
+    Primary,
+    /// It goes on waiting, as long as a checkout may.
+    Wait,
+    /// It fails.
+    Error,
+}
+
+/// How reads wait for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consistency {
+    /// `consistency.wait`: how long a read waits for a replica to show what it must see.
+    pub wait: Duration,
+    /// `consistency.fallback`: what becomes of it then.
+    pub fallback: Fallback,
+    /// `consistency.fallback_limit`: how many such reads run on a primary at once.
+    pub fallback_limit: usize,
 }
 
 /// How a client proves who it is.
@@ -91,6 +116,8 @@ pub struct Defaults {
     pub keepalive: Keepalive,
     /// `consistency.default`.
     pub level: Level,
+    /// `consistency`: how reads wait.
+    pub consistency: Consistency,
     /// `login_timeout`: from accept to ReadyForQuery.
     pub login_timeout: Duration,
     /// `login_cache`: how long an accepted login answers later ones of the same database, user and parameters.
@@ -99,6 +126,15 @@ pub struct Defaults {
     pub max_clients: usize,
     /// `max_prepared_statements`: server-side statements for each server connection.
     pub max_prepared_statements: usize,
+}
+
+/// TLS towards clients.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// What clients are shown.
+    pub server: TlsServer,
+    /// `tls.mode: require`: over TCP, clients are let in with TLS only.
+    pub required: bool,
 }
 
 /// A node as the data plane reaches it; its position is its [`causeway_routing::NodeId`].
@@ -119,6 +155,8 @@ pub struct ClusterConfig {
     pub nodes: Vec<NodeEndpoint>,
     /// Who knows their roles and positions.
     pub control: Arc<dyn ControlPlane>,
+    /// Rights to read on its primary in place of a replica: `consistency.fallback_limit` of them.
+    pub fallbacks: Arc<Semaphore>,
     /// `primary_wait`: how long a statement for the primary waits while there is none.
     pub primary_wait: Duration,
 }
@@ -160,6 +198,29 @@ pub struct Snapshot {
     pub auth_rules: Vec<AuthRule>,
     /// What holds otherwise.
     pub defaults: Defaults,
+    /// `None`: clients that ask for TLS are told that there is none.
+    pub tls: Option<Tls>,
+}
+
+// === impl Fallback ===
+
+impl Fallback {
+    /// The word used in YAML.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Wait => "wait",
+            Self::Error => "error",
+        }
+    }
+}
+
+// === impl Consistency ===
+
+impl Default for Consistency {
+    fn default() -> Self {
+        Self { wait: Duration::from_millis(50), fallback: Fallback::Primary, fallback_limit: 32 }
+    }
 }
 
 // === impl PoolMode ===

@@ -64,6 +64,7 @@ pub(crate) async fn serve(shared: &Shared, mut door: Door, startup: &Startup, co
         user: Arc::from(&*startup.user),
         application_name: startup.setting("application_name").unwrap_or_default().into(),
         address: door.address,
+        tls: door.stream.tls(),
     });
     for (name, value) in PARAMETERS {
         encode::parameter_status(&mut door.outbound, name.as_bytes(), value.as_bytes());

@@ -2,23 +2,59 @@
 
 use std::sync::Arc;
 
+use causeway_pool::{ServerConn, Verification};
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::{Fence, NodeId, View};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
+
+/// A position that somebody waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// What must have been replayed.
+    pub fence: Fence,
+    /// Where: on this node, or on any that serves reads.
+    pub node: Option<NodeId>,
+    /// Only an observation that was asked for at or after this moment counts: the connection at hand was opened then, and
+    /// a crash restart moves replay back.
+    pub since: Option<Instant>,
+    /// When nobody waits any more.
+    pub until: Instant,
+}
 
 /// The truth about the nodes of one cluster, as far as it is known.
 ///
-/// Every method but [`ControlPlane::changes`]' receiver returns at once: the data plane calls them for each statement.
+/// Every method returns at once: the data plane calls them for each statement. What they return can be waited for, and
+/// dropping that ends the wait.
 pub trait ControlPlane: Send + Sync + 'static {
     /// The nodes as last seen.
     fn view(&self) -> Arc<View>;
 
-    /// The newest fence whose probe was sent at or after `moment`: it covers everything acknowledged before.
+    /// The lowest fence known whose probe was sent at or after `moment`: it covers everything acknowledged before.
     fn fence_since(&self, moment: Instant) -> Option<Fence>;
 
-    /// A session waits for a fence younger than now and for replicas that cover it.
-    fn need_fence(&self);
+    /// Asks for a fence whose probe is sent at or after `moment`, and resolves with it. While there is no primary it does
+    /// not end by itself.
+    fn fence(&self, moment: Instant) -> oneshot::Receiver<Fence>;
+
+    /// Resolves when what is needed is known to have been replayed; the view and [`ControlPlane::holds`] tell where. An
+    /// error says that `until` has passed.
+    fn position(&self, need: &Need) -> oneshot::Receiver<()>;
+
+    /// Whether what is known of a replica's position holds for this connection to it: it was open when that was asked for,
+    /// and reaches the same server.
+    fn holds(&self, node: NodeId, conn: &ServerConn) -> bool;
+
+    /// What every server connection must answer right after login, so that [`ControlPlane::holds`] can tell which server
+    /// it reaches.
+    fn verification(&self) -> Option<Verification>;
+
+    /// Something that was not proven to be a read has been acknowledged through this Causeway, or may have happened. To be
+    /// called before the first byte of the acknowledgement is passed on.
+    fn wrote(&self, moment: Instant);
+
+    /// When that was last; the start of this Causeway if never, since nobody knows what went through an earlier one.
+    fn last_write(&self) -> Instant;
 
     /// What is known of the objects of `database`; `None` until it has been loaded, which this call starts.
     fn catalogue(&self, database: &str) -> Option<Arc<Catalogue>>;
@@ -28,11 +64,6 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// A server connection of this node could not be made or was lost.
     fn node_failed(&self, node: NodeId);
-
-    /// When the observation of this node that [`ControlPlane::view`] holds was asked for. It tells nothing about
-    /// connections opened later: a crash restart moves replay back, and only a connection that is older and lives
-    /// proves that there was none.
-    fn observation_requested(&self, node: NodeId) -> Option<Instant>;
 
     /// Counts up whenever a role or state of a node changes.
     fn changes(&self) -> watch::Receiver<u64>;

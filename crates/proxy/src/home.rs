@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::{Level, Load, NodeId};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::Shared;
-use crate::config::{PoolMode, Snapshot};
+use crate::config::{Consistency, PoolMode, Snapshot};
 use crate::control::ControlPlane;
 use crate::metrics::DatabaseMetrics;
 use crate::pools::{NodeLoad, NodePool, PoolPolicy};
@@ -28,6 +29,9 @@ pub(crate) struct Home {
     pub(crate) level: Level,
     pub(crate) mode: PoolMode,
     pub(crate) checkout_timeout: Duration,
+    pub(crate) consistency: Consistency,
+    /// Rights to read on a primary in place of a replica.
+    pub(crate) fallbacks: Arc<Semaphore>,
     pub(crate) primary_wait: Duration,
     /// What sessions of this user in this database have been seen to do.
     pub(crate) habits: Arc<Habits>,
@@ -107,6 +111,8 @@ impl Home {
             level,
             mode,
             checkout_timeout,
+            consistency: defaults.consistency,
+            fallbacks: Arc::clone(&cluster.fallbacks),
             primary_wait: cluster.primary_wait,
             habits: shared.habits.of(database, user),
             metrics: shared.metrics.database(database),

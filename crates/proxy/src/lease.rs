@@ -8,19 +8,16 @@ use std::task::Poll;
 use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
-use causeway_routing::resolve::Verdict;
-use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
-use causeway_routing::{Fence, Kind, Level, NodeId, Reason, Role, View};
-use rand::Rng as _;
+use causeway_routing::router::Target;
+use causeway_routing::{NodeId, Role};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::client::{Client, End};
-use crate::config::PoolMode;
 use crate::home::Home;
 use crate::metrics::DecisionTarget;
 use crate::pools::NodePool;
 use crate::registry::ClientState;
-use crate::session::Demand;
 use crate::socket::Socket;
 
 /// A server connection in this session's hands.
@@ -29,6 +26,8 @@ pub(crate) struct Held {
     pub(crate) pool: Arc<NodePool>,
     pub(crate) id: NodeId,
     pub(crate) role: Role,
+    /// The right to read on the primary in place of a replica.
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Why a unit gets no server connection. The session goes on, unless the server's own FATAL says otherwise.
@@ -38,40 +37,6 @@ pub(crate) enum Denied {
     Report(ErrorReport),
     /// In the server's: the body of its `ErrorResponse`.
     Verbatim(Arc<[u8]>),
-}
-
-/// What a session's reads must see.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Memory {
-    /// When something that was not proven to be a read was last acknowledged.
-    last_write: Option<Instant>,
-    /// A fence that covers it.
-    fence: Option<Fence>,
-}
-
-// === impl Memory ===
-
-impl Memory {
-    /// Something that was not proven to be a read has been acknowledged, or may have happened.
-    pub(crate) fn wrote(&mut self, now: Instant) {
-        *self = Self { last_write: Some(now), fence: None };
-    }
-
-    /// What a read must see at `level`.
-    fn requirement(&mut self, level: Level, view: &View, home: &Home) -> Requirement {
-        let Some(last_write) = self.last_write.filter(|_| level == Level::Session) else {
-            return Requirement::None;
-        };
-        // After a change of primary a fence of the old timeline is covered by nobody.
-        let timeline = view.fence.map(|fence| fence.timeline);
-        if self.fence.is_none_or(|fence| timeline.is_some_and(|timeline| timeline != fence.timeline)) {
-            self.fence = home.control.fence_since(last_write);
-        }
-        match self.fence {
-            Some(fence) => Requirement::Fence(fence),
-            None => Requirement::Unknown,
-        }
-    }
 }
 
 // === impl Client ===
@@ -85,8 +50,11 @@ impl Client {
         }
         let primary_deadline = self.started + self.home.primary_wait;
         loop {
-            let decision = self.route(excluded);
-            let (id, role) = match decision.target {
+            let choice = match self.choose(excluded).await? {
+                Ok(choice) => choice,
+                Err(denied) => return Ok(Err(denied)),
+            };
+            let (id, role) = match choice.decision.target {
                 Target::Replica(id) => (id, Role::Replica),
                 Target::Primary(Some(id)) => (id, Role::Primary),
                 Target::Primary(None) | Target::Local => {
@@ -98,17 +66,16 @@ impl Client {
             };
             let Some(pool) = self.home.pool(&self.shared, id) else { continue };
             match self.checkout(&pool, role).await? {
-                Ok(lease) if role == Role::Replica && !self.proves_position(&lease, id) => {
-                    // Opened after the observation was asked for: it may be a server that has restarted.
+                Ok(lease) if role == Role::Replica && !self.shows(&lease, id, choice.fence).await? => {
+                    // It may be a server that has restarted, or another one behind the same name.
                     lease.checkin();
-                    self.home.control.need_fence();
                     excluded.push(id);
                 }
                 Ok(lease) => {
                     let target =
                         if role == Role::Replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
-                    self.home.metrics.decided(target, decision.reason);
-                    self.hold(Held { lease, pool, id, role });
+                    self.home.metrics.decided(target, choice.decision.reason);
+                    self.hold(Held { lease, pool, id, role, _permit: choice.permit });
                     return Ok(Ok(()));
                 }
                 Err(error) => {
@@ -121,41 +88,6 @@ impl Client {
                 }
             }
         }
-    }
-
-    /// Where the gathered unit goes.
-    fn route(&mut self, excluded: &[NodeId]) -> Decision {
-        let demand = self.session.demand();
-        let view = self.home.control.view();
-        if self.home.mode == PoolMode::Session {
-            return Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
-        }
-        let level = self.home.level;
-        let requirement = if demand.replica {
-            self.memory.requirement(level, &view, &self.home)
-        } else {
-            Requirement::None
-        };
-        let request = Request {
-            verdict: verdict(demand),
-            level,
-            requirement,
-            serializable: self.session.settings.serializable(),
-            excluded,
-        };
-        let decision = Router.route(&request, &view, self.home.loads(), self.random.next_u64());
-        if decision.reason == Reason::SessionFence {
-            self.home.control.need_fence();
-        }
-        decision
-    }
-
-    /// Whether what is known of a replica's position holds for this connection to it; only asked where it matters.
-    fn proves_position(&self, lease: &Lease, id: NodeId) -> bool {
-        if self.memory.last_write.is_none() || self.home.level != Level::Session {
-            return true;
-        }
-        self.home.control.observation_requested(id).is_some_and(|requested| lease.opened_at() < requested)
     }
 
     /// Takes a connection from a pool, waiting for one if need be.
@@ -238,7 +170,7 @@ impl Client {
     }
 
     /// Waits for something other than bytes, and for the client's leaving.
-    async fn wait<F: Future>(&mut self, future: F) -> Result<F::Output, End> {
+    pub(crate) async fn wait<F: Future>(&mut self, future: F) -> Result<F::Output, End> {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {
             let interrupts = self.entry.interrupts();
@@ -284,7 +216,7 @@ impl Client {
             && let Some(lease) = pool.pool.try_checkout_to(process_id)
         {
             let id = pool.id;
-            self.hold(Held { lease, pool, id, role: Role::Primary });
+            self.hold(Held { lease, pool, id, role: Role::Primary, _permit: None });
         }
         let own = Some(self.entry.key.process_id);
         let found = self.held.as_ref().is_some_and(|held| held.lease.books.sequences_of == own);
@@ -317,12 +249,6 @@ impl Client {
         }
         kept
     }
-}
-
-fn verdict(demand: Demand) -> Verdict {
-    // The unit as a whole is a read or it is not; only a read has a requirement to go by.
-    let kind = if demand.replica { Kind::Read } else { Kind::Write };
-    Verdict { kind, reason: demand.reason }
 }
 
 fn is_starting(body: &[u8]) -> bool {

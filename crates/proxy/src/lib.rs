@@ -9,6 +9,7 @@
 mod accept;
 mod client;
 pub mod config;
+mod consistency;
 pub mod console;
 mod console_session;
 mod control;
@@ -25,6 +26,7 @@ mod relay;
 mod scratch;
 mod session;
 mod socket;
+pub mod tls;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -36,7 +38,7 @@ use causeway_routing::classify::Limits;
 use causeway_routing::fingerprint::Key;
 
 pub use crate::config::Snapshot;
-pub use crate::control::ControlPlane;
+pub use crate::control::{ControlPlane, Need};
 pub use crate::explain::Explanation;
 use crate::home::HabitsOfAll;
 pub use crate::listener::Listener;

@@ -53,11 +53,11 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_mins(1));
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((ClientStream::Tcp(stream), Some(address)))
+                Ok((ClientStream::over_tcp(stream), Some(address)))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((ClientStream::Unix(stream), None))
+                Ok((ClientStream::over_unix(stream), None))
             }
         }
     }

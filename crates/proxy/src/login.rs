@@ -115,11 +115,15 @@ pub(crate) async fn login(
         (parameters, SessionSettings::of(known))
     } else {
         let settings = SessionSettings::new(key.settings.iter().map(|(name, value)| (&**name, &**value)));
+        if let Some(report) = settings.refusal() {
+            return Err(Turned::Report(report));
+        }
         let parameters = ask_primary(shared, &mut home, &settings).await?;
         shared.logins.remember(key, &parameters, &settings);
         (parameters, settings)
     };
-    let who = Introduction { database, user, application_name, address: door.address };
+    let (address, tls) = (door.address, door.stream.tls());
+    let who = Introduction { database, user, application_name, address, tls };
     let entry = shared.clients.register(who);
     greet(&mut door.outbound, &parameters, &entry);
     door.flush().await?;

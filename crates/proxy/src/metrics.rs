@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use causeway_routing::{PinReason, Reason, Role};
+use causeway_routing::{Level, PinReason, Reason, Role};
 
 use crate::session::Counts;
 
@@ -91,6 +91,23 @@ pub struct DatabaseMetrics {
     pins: Vec<Counter>,
     /// Reads run again elsewhere before any of their result was forwarded.
     pub retries: Counter,
+    /// Reads that had to see something, by level and outcome.
+    reads: [[Counter; ReadOutcome::ALL.len()]; Level::NAMES.len()],
+    /// How long they waited, by level.
+    read_wait: [Histogram; Level::NAMES.len()],
+}
+
+/// What became of a read that had to see something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// What was known was enough.
+    Direct,
+    /// It waited for a fence or a replica.
+    Waited,
+    /// No replica showed it in time, and the primary served it.
+    FellBack,
+    /// No replica showed it in time, and it failed.
+    Failed,
 }
 
 /// What is counted for the whole process.
@@ -108,6 +125,12 @@ pub struct ProcessMetrics {
     pub cancels_forwarded: Counter,
     /// Cancel requests that matched no running query.
     pub cancels_ignored: Counter,
+    /// TLS handshakes that exchanged keys and showed a certificate.
+    pub tls_full: Counter,
+    /// TLS handshakes that took an earlier session up again.
+    pub tls_resumed: Counter,
+    /// TLS handshakes that came to nothing.
+    pub tls_failed: Counter,
     /// Statements whose class was remembered.
     pub classifier_hits: Counter,
     /// Statements that had to be parsed.
@@ -201,6 +224,23 @@ impl DecisionTarget {
     }
 }
 
+// === impl ReadOutcome ===
+
+impl ReadOutcome {
+    /// Every outcome, in their order.
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Waited, Self::FellBack, Self::Failed];
+
+    /// The metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Waited => "waited",
+            Self::FellBack => "fallback",
+            Self::Failed => "error",
+        }
+    }
+}
+
 // === impl DatabaseMetrics ===
 
 impl Default for DatabaseMetrics {
@@ -213,6 +253,8 @@ impl Default for DatabaseMetrics {
             local: reasons(),
             pins,
             retries: Counter::default(),
+            reads: Default::default(),
+            read_wait: Default::default(),
         }
     }
 }
@@ -222,6 +264,16 @@ impl DatabaseMetrics {
     pub fn decided(&self, target: DecisionTarget, reason: Reason) {
         if let Some(counter) = self.decisions(target).get(reason.index()) {
             counter.add(1);
+        }
+    }
+
+    /// Counts a read that had to see something, and how long it waited for that.
+    pub(crate) fn read(&self, level: Level, outcome: ReadOutcome, wait: Duration) {
+        if let Some(counter) = self.reads.get(level.index()).and_then(|by| by.get(outcome as usize)) {
+            counter.add(1);
+        }
+        if let Some(histogram) = self.read_wait.get(level.index()) {
+            histogram.record(wait);
         }
     }
 
@@ -253,6 +305,14 @@ impl DatabaseMetrics {
             visitor.counter("causeway_pins_total", &labels, counter.value());
         }
         visitor.counter("causeway_retries_total", &[("database", database)], self.retries.value());
+        for ((level, reads), wait) in Level::NAMES.iter().zip(&self.reads).zip(&self.read_wait) {
+            for (outcome, counter) in ReadOutcome::ALL.iter().zip(reads) {
+                let labels = [("database", database), ("level", *level), ("outcome", outcome.as_str())];
+                visitor.counter("causeway_fenced_reads_total", &labels, counter.value());
+            }
+            let labels = [("database", database), ("level", *level)];
+            visitor.histogram("causeway_fence_wait_seconds", &labels, &wait.value());
+        }
     }
 }
 
@@ -336,6 +396,10 @@ impl ProcessMetrics {
         let cancels = "causeway_cancels_total";
         visitor.counter(cancels, &[("result", "forwarded")], self.cancels_forwarded.value());
         visitor.counter(cancels, &[("result", "ignored")], self.cancels_ignored.value());
+        let handshakes = "causeway_tls_handshakes_total";
+        visitor.counter(handshakes, &[("result", "full")], self.tls_full.value());
+        visitor.counter(handshakes, &[("result", "resumed")], self.tls_resumed.value());
+        visitor.counter(handshakes, &[("result", "failed")], self.tls_failed.value());
         let lookups = "causeway_classifier_cache_lookups_total";
         visitor.counter(lookups, &[("result", "hit")], self.classifier_hits.value());
         visitor.counter(lookups, &[("result", "miss")], self.classifier_misses.value());

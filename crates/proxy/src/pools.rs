@@ -144,6 +144,7 @@ impl Pools {
         config.keepalive = defaults.keepalive;
         config.max_statements = defaults.max_prepared_statements;
         config.seed = rand::random();
+        config.verification = cluster.control.verification();
         let pool = match pools.get(&key) {
             Some(known) => {
                 known.pool.reconfigure(config);

@@ -13,6 +13,8 @@ use causeway_routing::PinReason;
 
 use crate::pools::NodePool;
 
+use crate::tls::TlsInfo;
+
 /// What a client is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -42,6 +44,8 @@ pub struct ClientInfo {
     pub application_name: Arc<str>,
     /// Where it comes from; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
+    /// What was agreed on if it came with TLS.
+    pub tls: Option<TlsInfo>,
     /// What it does.
     pub state: ClientState,
     /// Why it keeps its server connection.
@@ -75,6 +79,7 @@ pub(crate) struct ClientEntry {
     pub(crate) user: Arc<str>,
     application_name: Arc<str>,
     address: Option<SocketAddr>,
+    tls: Option<TlsInfo>,
     connected_at: SystemTime,
     state: AtomicU8,
     interrupts: AtomicU8,
@@ -97,6 +102,7 @@ pub(crate) struct Introduction {
     pub(crate) user: Arc<str>,
     pub(crate) application_name: Arc<str>,
     pub(crate) address: Option<SocketAddr>,
+    pub(crate) tls: Option<TlsInfo>,
 }
 
 /// All clients by the process id they were told.
@@ -133,6 +139,7 @@ impl Clients {
             user: who.user,
             application_name: who.application_name,
             address: who.address,
+            tls: who.tls,
             connected_at: SystemTime::now(),
             state: AtomicU8::new(ClientState::Idle as u8),
             interrupts: AtomicU8::new(0),
@@ -183,6 +190,7 @@ impl ClientEntry {
             user: Arc::clone(&self.user),
             application_name: Arc::clone(&self.application_name),
             address: self.address,
+            tls: self.tls,
             state: self.state(),
             pinned: *self.pinned.lock().unwrap_or_else(PoisonError::into_inner),
             connected_at: self.connected_at,
@@ -288,7 +296,7 @@ mod tests {
 
     fn introduction() -> Introduction {
         let text = || Arc::from("x");
-        Introduction { database: text(), user: text(), application_name: text(), address: None }
+        Introduction { database: text(), user: text(), application_name: text(), address: None, tls: None }
     }
 
     #[test]

@@ -226,7 +226,8 @@ impl Client {
             Admitted::Terminate => return Err(End::Terminated),
             // The server has the beginning of this unit: what is complete of it follows.
             Admitted::NeedMore | Admitted::Ready => self.send_admitted(),
-            Admitted::Local(consumed) => self.inbound.consume(consumed),
+            // In the middle of a unit nothing is answered but by its server.
+            Admitted::Local(consumed) | Admitted::Fence(consumed) => self.inbound.consume(consumed),
         }
         Ok(())
     }
@@ -246,6 +247,9 @@ impl Client {
         held.pool.metrics(held.role).answered(scan.consumed, &self.session.take_counts());
         for (name, value) in self.session.take_reported() {
             server.parameter_status(&name, &value);
+        }
+        if self.session.lost() {
+            self.home.control.wrote(Instant::now());
         }
         let direct = server.inbound.filled().get(scan.direct).unwrap_or_default();
         // What the proxy itself answers is followed by what the server does, in one write if that is short.
@@ -295,6 +299,9 @@ impl Client {
     pub(crate) fn server_lost(&mut self) -> Result<Option<Relayed>, End> {
         if let Some(held) = &self.held {
             self.home.control.node_failed(held.id);
+        }
+        if self.session.lost() {
+            self.home.control.wrote(Instant::now());
         }
         if self.session.may_retry() {
             return Ok(Some(Relayed::Retry { reusable: false }));

@@ -1,13 +1,20 @@
-//! Classes already found, by fingerprint.
+//! Classes already found, by text and by fingerprint.
+
+mod front;
+mod text;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::class::{Class, Command, Kind, PinReason};
+use crate::class::Class;
 use crate::classify::{Limits, classify};
-use crate::fingerprint::{Fingerprint, Key, fingerprint};
+use crate::fingerprint::{Fingerprint, Key, folded, kept, skeleton};
+use crate::lexer::{Lexer, TokenKind};
 use crate::reason::Reason;
+
+use front::Front;
+use text::TextHash;
 
 /// The settings of a session that decide how its text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +35,19 @@ pub struct CacheLimits {
     pub bytes: usize,
 }
 
-/// Classes already found, by fingerprint: bounded, for one thread.
+/// Classes already found: bounded, for one thread.
 ///
-/// What was used since the hand last passed stays (second chance), so that a stream of statements seen once does not
-/// drive out those seen often.
+/// They are known by the fingerprint of their texts. What was used since the hand last passed stays (second chance), so that
+/// a stream of statements seen once does not drive out those seen often. Finding a fingerprint takes reading the text token by
+/// token; in front of that are two tables that take less. They hold what was seen again lately: texts of which every byte is
+/// the same, and texts that differ in their constants alone.
 pub struct StatementCache {
     limits: CacheLimits,
     parse: Limits,
     key: Key,
+    texts: Front<Box<[u8]>>,
+    skeletons: Front<Fingerprint>,
+    text_hash: TextHash,
     entries: Vec<Entry>,
     places: HashMap<Fingerprint, usize, BuildHasherDefault<FingerprintHasher>>,
     hand: usize,
@@ -45,12 +57,40 @@ pub struct StatementCache {
     unjudged: Arc<Class>,
 }
 
+/// A text whose class is not in a cache: to be parsed, without the cache, and to be given to it then.
+#[derive(Debug)]
+pub struct Unknown {
+    parse: Limits,
+    name: Name,
+}
+
+/// A class that was not in the cache.
+#[derive(Debug)]
+pub struct Parsed {
+    class: Arc<Class>,
+    fingerprint: Option<Fingerprint>,
+}
+
+/// What a cache knows a text by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// Nothing: it is too long.
+    None,
+    /// The fingerprint without literals.
+    Folded(Fingerprint),
+    /// The fingerprint with them.
+    Kept(Fingerprint),
+}
+
 struct Entry {
     fingerprint: Fingerprint,
     class: Arc<Class>,
     bytes: usize,
     used: bool,
 }
+
+/// The longest text that is kept as it is.
+const LONGEST_TEXT: usize = 2048;
 
 /// A fingerprint is a keyed hash already.
 #[derive(Default)]
@@ -84,9 +124,14 @@ impl Default for CacheLimits {
 impl StatementCache {
     /// An empty cache; `key` must be a secret of this process.
     pub fn new(limits: CacheLimits, parse: Limits, key: Key) -> Self {
+        // The tables in front have an eighth of the bytes each.
+        let front = limits.bytes / 8;
         Self {
-            limits,
+            limits: CacheLimits { bytes: limits.bytes - 2 * front, ..limits },
             parse,
+            texts: Front::new(limits.entries / 4, front),
+            skeletons: Front::new(limits.entries / 4, front),
+            text_hash: TextHash::new(&key),
             key,
             entries: Vec::new(),
             places: HashMap::default(),
@@ -94,33 +139,90 @@ impl StatementCache {
             bytes: 0,
             hits: 0,
             misses: 0,
-            unjudged: Arc::new(Class {
-                // What it leaves in the session cannot be told either.
-                commands: Box::new([Command::Pin(PinReason::Other)]),
-                ..Class::plain(Kind::WriteSession, Reason::Encoding)
-            }),
+            // What it leaves in the session cannot be told either.
+            unjudged: Arc::new(Class::unknown(Reason::Encoding)),
         }
     }
 
     /// The class of a text, parsed only if no text of this fingerprint was seen lately.
     pub fn classify(&mut self, sql: &[u8], options: SyntaxOptions) -> Arc<Class> {
+        match self.find(sql, options) {
+            Ok(class) => class,
+            Err(unknown) => self.add(unknown.parse(sql)),
+        }
+    }
+
+    /// The class of a text, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// When it has to be parsed: [`Unknown::parse`] takes a thousand times as long, and needs no cache, so that one behind a
+    /// lock need not be held; then the outcome is [`added`](Self::add).
+    #[inline]
+    pub fn find(&mut self, sql: &[u8], options: SyntaxOptions) -> Result<Arc<Class>, Unknown> {
         if !options.judges(sql) {
-            return Arc::clone(&self.unjudged);
+            return Ok(Arc::clone(&self.unjudged));
         }
-        if sql.len() > self.parse.bytes {
-            // Hashing megabytes to find that they are too many would be a waste.
-            return Arc::new(classify(sql, &self.parse));
+        let hash = if sql.len() <= LONGEST_TEXT { self.text_hash.of(sql) } else { 0 };
+        match self.texts.find(hash, |text| **text == *sql) {
+            Some(class) => {
+                self.hits += 1;
+                Ok(Arc::clone(class))
+            }
+            None => self.find_by_tokens(sql, hash),
         }
-        let fingerprint = fingerprint(sql, &self.key);
-        if let Some(entry) = self.places.get(&fingerprint).and_then(|place| self.entries.get_mut(*place)) {
-            self.hits += 1;
-            entry.used = true;
-            return Arc::clone(&entry.class);
-        }
+    }
+
+    /// Takes in a class that was not known, and gives it back.
+    pub fn add(&mut self, parsed: Parsed) -> Arc<Class> {
         self.misses += 1;
-        let class = Arc::new(classify(sql, &self.parse));
-        self.insert(fingerprint, &class);
+        let Parsed { class, fingerprint } = parsed;
+        // Somebody may have been faster.
+        if let Some(fingerprint) = fingerprint.filter(|fingerprint| !self.places.contains_key(fingerprint)) {
+            self.insert(fingerprint, &class);
+        }
         class
+    }
+
+    /// What is not known by its text: each of the steps takes longer than the one before.
+    #[inline(never)]
+    fn find_by_tokens(&mut self, sql: &[u8], text: u64) -> Result<Arc<Class>, Unknown> {
+        if sql.len() > self.parse.bytes {
+            // Reading megabytes to find that they are too many would be a waste.
+            return Err(Unknown { parse: self.parse, name: Name::None });
+        }
+        let skeleton = skeleton(sql, &self.key);
+        if let Some(skeleton) = skeleton
+            && let Some(class) = self.skeletons.find(skeleton.half(), |known| *known == skeleton)
+        {
+            self.hits += 1;
+            let class = Arc::clone(class);
+            self.offer_text(sql, text, &class);
+            return Ok(class);
+        }
+        let name = match folded(sql, &self.key) {
+            Some(fingerprint) => Name::Folded(fingerprint),
+            None => Name::Kept(kept(sql, &self.key)),
+        };
+        let place = name.fingerprint().and_then(|fingerprint| self.places.get(&fingerprint));
+        let Some(entry) = place.and_then(|place| self.entries.get_mut(*place)) else {
+            return Err(Unknown { parse: self.parse, name });
+        };
+        self.hits += 1;
+        entry.used = true;
+        let class = Arc::clone(&entry.class);
+        // A skeleton stands for all values of its constants.
+        if let (Some(skeleton), Name::Folded(_)) = (skeleton, name) {
+            self.skeletons.offer(skeleton.half(), 0, &class, || skeleton);
+        }
+        self.offer_text(sql, text, &class);
+        Ok(class)
+    }
+
+    fn offer_text(&mut self, sql: &[u8], hash: u64, class: &Arc<Class>) {
+        if sql.len() <= LONGEST_TEXT {
+            self.texts.offer(hash, sql.len(), class, || sql.into());
+        }
     }
 
     /// Statements found in the cache so far.
@@ -145,7 +247,7 @@ impl StatementCache {
 
     /// Bytes held, roughly.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.texts.bytes() + self.skeletons.bytes()
     }
 
     fn insert(&mut self, fingerprint: Fingerprint, class: &Arc<Class>) {
@@ -187,6 +289,73 @@ impl StatementCache {
     }
 }
 
+// === impl Unknown ===
+
+impl Unknown {
+    /// The class of the text, which must be the one that was asked for.
+    pub fn parse(self, sql: &[u8]) -> Parsed {
+        let class = Arc::new(classify(sql, &self.parse));
+        let fingerprint = self.name.fingerprint().filter(|_| self.stands(sql, &class));
+        Parsed { class, fingerprint }
+    }
+
+    /// Whether the class is that of all texts with this fingerprint.
+    ///
+    /// A text may be unreadable for the value of a constant: one that is no UTF-8, or a type modifier that is no number of
+    /// the usual kind. No other text shall go to the primary for that.
+    fn stands(&self, sql: &[u8], class: &Class) -> bool {
+        match (self.name, class.reason) {
+            (_, Reason::Encoding) => false,
+            (Name::Folded(_), Reason::Unparsable) => {
+                let plain = with_plain_constants(sql);
+                classify(&plain, &self.parse).reason == Reason::Unparsable
+            }
+            _ => true,
+        }
+    }
+}
+
+/// The text with constants of which no value is more ordinary.
+fn with_plain_constants(sql: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(sql.len());
+    let mut end = 0;
+    for token in Lexer::new(sql) {
+        plain.extend_from_slice(sql.get(end..token.start).unwrap_or_default());
+        let constant: Option<&[u8]> = match token.kind {
+            TokenKind::Integer => Some(b" 1 "),
+            TokenKind::Numeric => Some(b" 1.5 "),
+            TokenKind::BitString => Some(b" B'1' "),
+            TokenKind::HexString => Some(b" X'1' "),
+            TokenKind::NationalString => Some(b" N'a' "),
+            kind if kind.is_string() => Some(b" 'a' "),
+            _ => None,
+        };
+        plain.extend_from_slice(constant.unwrap_or_else(|| token.text(sql)));
+        end = token.end;
+    }
+    plain
+}
+
+// === impl Parsed ===
+
+impl Parsed {
+    /// The class.
+    pub fn class(&self) -> &Arc<Class> {
+        &self.class
+    }
+}
+
+// === impl Name ===
+
+impl Name {
+    fn fingerprint(self) -> Option<Fingerprint> {
+        match self {
+            Self::None => None,
+            Self::Folded(fingerprint) | Self::Kept(fingerprint) => Some(fingerprint),
+        }
+    }
+}
+
 // === impl FingerprintHasher ===
 
 impl Hasher for FingerprintHasher {
@@ -207,53 +376,4 @@ impl Hasher for FingerprintHasher {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cache(entries: usize, bytes: usize) -> StatementCache {
-        StatementCache::new(CacheLimits { entries, bytes }, Limits::default(), Key([1; 16]))
-    }
-
-    #[test]
-    fn literals_share_an_entry() {
-        let mut cache = cache(8, 1 << 20);
-        let one = cache.classify(b"SELECT a FROM t WHERE b = 1", SyntaxOptions::default());
-        let two = cache.classify(b"select a from t where b = 22", SyntaxOptions::default());
-        assert!(Arc::ptr_eq(&one, &two));
-        assert_eq!((cache.hits(), cache.misses(), cache.len()), (1, 1, 1));
-    }
-
-    #[test]
-    fn it_stays_within_its_bounds_and_keeps_what_is_used() {
-        let mut cache = cache(16, 1 << 20);
-        for n in 0..1000 {
-            cache.classify(b"SELECT hot", SyntaxOptions::default());
-            cache.classify(format!("SELECT column_{n}").as_bytes(), SyntaxOptions::default());
-            assert!(cache.len() <= 16);
-        }
-        assert_eq!(cache.misses(), 1001);
-        assert_eq!(cache.hits(), 999);
-        assert_eq!(cache.places.len(), cache.entries.len());
-        assert_eq!(cache.bytes, cache.entries.iter().map(|entry| entry.bytes).sum::<usize>());
-    }
-
-    #[test]
-    fn bytes_are_bounded_too() {
-        let mut cache = cache(1000, 4000);
-        for n in 0..100 {
-            cache.classify(format!("SELECT * FROM table_{n}").as_bytes(), SyntaxOptions::default());
-            assert!(cache.bytes() <= 4000);
-        }
-        assert!(cache.len() > 1);
-    }
-
-    #[test]
-    fn what_the_session_reads_differently_is_not_judged() {
-        let mut cache = cache(8, 1 << 20);
-        let backslash = SyntaxOptions { standard_conforming_strings: false, utf8: true };
-        assert_eq!(cache.classify(b"SELECT 1", backslash).reason, Reason::Encoding);
-        let latin = SyntaxOptions { standard_conforming_strings: true, utf8: false };
-        assert_eq!(cache.classify(b"SELECT '\xe4'", latin).reason, Reason::Encoding);
-        assert_eq!(cache.classify(b"SELECT 1", latin).kind, Kind::Read);
-    }
-}
+mod tests;

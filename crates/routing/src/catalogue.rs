@@ -10,6 +10,7 @@ use siphasher::sip::SipHasher13;
 use crate::builtin;
 use crate::class::Kind;
 use crate::classify::{Limits, classify};
+use crate::memo::Identity;
 use crate::reason::Reason;
 use crate::symbols::{Call, Name, Symbols};
 
@@ -119,6 +120,7 @@ pub struct Catalogue {
     /// Something reaches into statements that do not name it: an operator that shadows one of PostgreSQL's own behind
     /// `IN` or `LIKE`, or an implicit cast, runs a volatile function.
     poisoned: Option<Reason>,
+    identity: Option<Identity>,
 }
 
 /// The objects of one name, by schema.
@@ -201,6 +203,20 @@ impl Catalogue {
         catalogue.poisoned = (hidden || everywhere).then_some(Reason::UnknownOperatorOrType);
         catalogue.judge_relations(rows.relations, &rows.inheritance);
         catalogue
+    }
+
+    /// The same catalogue under a number by which its judgements are remembered ([`Memo`](crate::memo::Memo)).
+    ///
+    /// No two catalogues of one process may have the same, nor a catalogue one that another had before: random numbers are
+    /// right. Without a number nothing is remembered.
+    #[must_use]
+    pub fn with_identity(self, number: u128) -> Self {
+        Self { identity: Identity::new(number), ..self }
+    }
+
+    #[inline]
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     /// Whether everything named is harmless.

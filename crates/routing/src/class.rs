@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::memo::Memo;
 use crate::reason::Reason;
 use crate::symbols::Symbols;
 
@@ -153,6 +154,8 @@ pub struct Class {
     pub commands: Box<[Command]>,
     /// The names that remain to be looked up, where the kind depends on them.
     pub symbols: Symbols,
+    /// What looking them up gave last. Empty in a class that is made from another.
+    pub memo: Memo,
 }
 
 // === impl Kind ===
@@ -185,7 +188,21 @@ impl fmt::Display for Kind {
 impl Class {
     /// A class of one statement that says nothing but where it may run.
     pub fn plain(kind: Kind, reason: Reason) -> Self {
-        Self { kind, reason, commands: Box::new([Command::Plain]), symbols: Symbols::default() }
+        Self {
+            kind,
+            reason,
+            commands: Box::new([Command::Plain]),
+            symbols: Symbols::default(),
+            memo: Memo::default(),
+        }
+    }
+
+    /// The class of a text of which nothing is known: it may write, and leave anything in the session.
+    pub fn unknown(reason: Reason) -> Self {
+        Self {
+            commands: Box::new([Command::Pin(PinReason::Other)]),
+            ..Self::plain(Kind::WriteSession, reason)
+        }
     }
 
     /// The bytes this occupies, roughly.

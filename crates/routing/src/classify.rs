@@ -8,16 +8,24 @@ use crate::builtin;
 use crate::class::{Class, Command, Kind, PinReason};
 use crate::combine::Combination;
 use crate::lexer::{Token, TokenKind};
-use crate::pieces::{self, Piece};
+use crate::pieces::{self, Ended, Piece};
 use crate::reason::Reason;
 use crate::symbols::{Name, Symbols};
 use crate::text::{self, Cursor};
+use crate::utility::Parsed;
 use crate::walk::{Outcome, Walk};
 use crate::{measure, translate, utility};
 
 /// How far classification goes; what is beyond is [`Reason::TooComplex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Bytes of a text: a longer one is not looked at, and whatever it may do is assumed.
+    pub text: usize,
+    /// Statements in a text, likewise.
+    pub statements: usize,
+    /// Tokens in all that is parsed of a text: a call or a join takes 5 us where others take half of one, and the thread does
+    /// nothing else meanwhile.
+    pub tokens: usize,
     /// Bytes of one statement.
     pub bytes: usize,
     /// Bytes of stack that parsing may take, by a pessimistic estimate from the tokens: enough for 25 queries within
@@ -46,33 +54,48 @@ pub(crate) struct Found {
 
 /// The class of a text, of one statement or several. It never fails: what cannot be judged is a write, for a reason.
 ///
-/// A text beyond the limits is still split into its statements, so that SET and the like are never missed.
+/// Statements beyond the limits are still told apart, so that SET and the like are never missed. Of a text beyond them
+/// nothing is known: it may leave anything behind.
 pub fn classify(sql: &[u8], limits: &Limits) -> Class {
+    if sql.len() > limits.text {
+        return Class::unknown(Reason::TooComplex);
+    }
     // The server refuses such a text as well, in a session whose encoding is UTF8.
     let Ok(text) = std::str::from_utf8(sql) else {
         return Class::plain(Kind::Write, Reason::Encoding);
     };
     let mut combination = Combination::default();
-    let valid = pieces::each(text, |piece| combination.add(piece_statement(text, piece, limits)));
-    // The server parses all of a text before it runs any: an error in the last statement keeps the first from running.
-    if valid { combination.finish() } else { Class::plain(Kind::Write, Reason::Unparsable) }
+    let (mut statements, mut tokens) = (limits.statements, limits.tokens);
+    let ended = pieces::each(text, |piece| {
+        statements = statements.checked_sub(1)?;
+        combination.add(piece_statement(text, piece, limits, &mut tokens));
+        Some(())
+    });
+    match ended {
+        Ended::Whole => combination.finish(),
+        // The server parses all of a text before it runs any: an error in the last statement keeps the first from running.
+        Ended::Malformed => Class::plain(Kind::Write, Reason::Unparsable),
+        Ended::Stopped => Class::unknown(Reason::TooComplex),
+    }
 }
 
-fn piece_statement(sql: &str, piece: &Piece, limits: &Limits) -> Statement {
+/// `left`: how many more tokens may be parsed.
+fn piece_statement(sql: &str, piece: &Piece, limits: &Limits, left: &mut usize) -> Statement {
     let tokens = &*piece.tokens;
     let bytes = tokens.first().zip(tokens.last()).map_or(0, |(first, last)| last.end - first.start);
-    if piece.whole && bytes <= limits.bytes && measure::stack(sql, tokens) <= limits.stack {
+    let parsed = utility::parsed(sql, tokens);
+    let costs = if matches!(parsed, Parsed::Query | Parsed::Inside) { tokens.len() } else { 0 };
+    if piece.whole && bytes <= limits.bytes && costs <= *left && measure::stack(sql, tokens) <= limits.stack {
+        *left -= costs;
         return statement(sql, tokens);
     }
     let mut statement = refused(sql, tokens, Reason::TooComplex);
-    match (utility::parsed(sql, tokens), &statement.command) {
-        (utility::Parsed::Query, Command::Plain) => statement.command = select_into(sql, tokens),
-        (utility::Parsed::Query | utility::Parsed::Never, _) => {}
+    match (parsed, &statement.command) {
+        (Parsed::Query, Command::Plain) => statement.command = select_into(sql, tokens),
+        (Parsed::Query | Parsed::Never, _) => {}
         // SET and the like need no parser, and the commands they give are needed.
-        (utility::Parsed::Tokens, _) if piece.whole => statement = utility::statement(sql, tokens),
-        (utility::Parsed::Tokens | utility::Parsed::Inside, _) => {
-            statement.command = Command::Pin(PinReason::Other);
-        }
+        (Parsed::Tokens, _) if piece.whole => statement = utility::statement(sql, tokens),
+        (Parsed::Tokens | Parsed::Inside, _) => statement.command = Command::Pin(PinReason::Other),
     }
     if let (Some(pin), Command::Plain) = (piece.pin, &statement.command) {
         statement.command = Command::Pin(pin);
@@ -214,7 +237,7 @@ fn select_into(sql: &str, tokens: &[Token]) -> Command {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 64 << 10, stack: 1600 << 10 }
+        Self { text: 1 << 20, statements: 1000, tokens: 8192, bytes: 64 << 10, stack: 1600 << 10 }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::class::{Class, Command, Isolation, Kind, Modes};
 use crate::classify::{Found, Statement};
+use crate::memo::Memo;
 use crate::reason::Reason;
 
 /// The statements of a text so far.
@@ -104,6 +105,7 @@ impl Combination {
             reason,
             commands: self.commands.into_boxed_slice(),
             symbols: if keeps { self.symbols.finish() } else { Found::default().finish() },
+            memo: Memo::default(),
         }
     }
 

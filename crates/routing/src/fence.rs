@@ -36,6 +36,11 @@ pub struct Observation {
 #[error("not a WAL position of the form X/Y: {0:?}")]
 pub struct LsnError(String);
 
+/// The text is no token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a token of the form SYSTEM_ID:TIMELINE:X/Y: {0:?}")]
+pub struct FenceError(String);
+
 // === impl Lsn ===
 
 impl Lsn {
@@ -64,6 +69,30 @@ impl FromStr for Lsn {
             Some(Self(u64::from(half(high)?) << 32 | u64::from(half(low)?)))
         };
         parse().ok_or_else(|| LsnError(text.to_owned()))
+    }
+}
+
+// === impl Fence ===
+
+/// The token that SHOW gives and `after` takes: system identifier, timeline and position.
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.system_id, self.timeline, self.lsn)
+    }
+}
+
+impl FromStr for Fence {
+    type Err = FenceError;
+
+    fn from_str(text: &str) -> Result<Self, FenceError> {
+        let parse = || {
+            let mut parts = text.splitn(3, ':');
+            let system_id = parts.next()?.parse().ok()?;
+            let timeline = parts.next()?.parse().ok()?;
+            let lsn = parts.next()?.parse().ok()?;
+            Some(Self { system_id, timeline, lsn })
+        };
+        parse().ok_or_else(|| FenceError(text.to_owned()))
     }
 }
 

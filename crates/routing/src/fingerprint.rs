@@ -1,10 +1,18 @@
 //! One name for all statements that differ in their literals alone.
 
-use std::hash::Hasher;
+#![expect(
+    clippy::inline_always,
+    reason = "the state of the hash stays in registers only if nothing is called"
+)]
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+mod sip;
+mod skeleton;
 
-use crate::lexer::{Lexer, Token, TokenKind};
+use sip::Sip;
+
+pub(crate) use skeleton::skeleton;
+
+use crate::lexer::{Lexer, Part, Start, Token, TokenKind, Word, eight, is_alone, start};
 
 /// The secret of the hash: without it nobody can make two statements share a fingerprint.
 #[derive(Clone)]
@@ -13,6 +21,17 @@ pub struct Key(pub [u8; 16]);
 /// A keyed 128-bit hash of a text's tokens, literals left out wherever they decide nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u128);
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    /// Half of it, a hash of its own.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "half of the bits are meant")]
+    pub(crate) fn half(self) -> u64 {
+        self.0 as u64
+    }
+}
 
 /// The fingerprint of a text.
 ///
@@ -24,60 +43,98 @@ pub struct Fingerprint(pub u128);
 /// * when it mentions `set_config` or `current_setting`, whose class depends on their arguments;
 /// * when it has Unicode-escaped identifiers or UESCAPE, whose literal decides what an escaped text means.
 pub fn fingerprint(sql: &[u8], key: &Key) -> Fingerprint {
-    digest(sql, key, Literals::Fold).or_else(|| digest(sql, key, Literals::Keep)).unwrap_or(Fingerprint(0))
+    folded(sql, key).unwrap_or_else(|| kept(sql, key))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Literals {
-    Fold,
-    Keep,
-}
-
-/// The hash of all tokens; `None` when literals are to be folded and may not be.
-fn digest(sql: &[u8], key: &Key, literals: Literals) -> Option<Fingerprint> {
-    let mut sink = Sink::new(key);
-    // Keeps a text hashed with its literals apart from one without any.
-    sink.push(literals as u8);
-    let mut begins = true;
-    for token in Lexer::new(sql) {
-        let text = token.text(sql);
-        if literals == Literals::Fold {
-            if begins && token.kind != TokenKind::LeftParen && token.kind != TokenKind::Semicolon {
-                if !folds_literals(token, text) {
+/// The hash of all tokens without the values of literals; `None` when those have to stay in.
+pub(crate) fn folded(sql: &[u8], key: &Key) -> Option<Fingerprint> {
+    let (mut sink, mut lexer) = begin(Sink::new(key), Lexer::new(sql))?;
+    let mut at = lexer.position();
+    // What a text mostly consists of is taken here, with everything in registers; the lexer sees to the rest.
+    while let Some(b) = sql.get(at).copied() {
+        match start(b) {
+            Start::Space => at += 1,
+            Start::Word if !matches!(byte(sql, at + 1), b'\'' | b'&') => {
+                let begin = at;
+                let Part { text: head, length } = Word::at(sql, at).head();
+                sink.add(head);
+                if let Some(length) = length {
+                    at += length;
+                    continue;
+                }
+                (sink, at) = sink.rest_of_word(sql, at + 7);
+                if DOUBTFUL.contains(&head) && decides_by_literal(sql.get(begin..at).unwrap_or_default()) {
                     return None;
                 }
-                begins = false;
             }
-            match token.kind {
-                TokenKind::Semicolon => begins = true,
-                TokenKind::UnicodeWord | TokenKind::Invalid | TokenKind::Unterminated => return None,
-                TokenKind::Word if decides_by_literal(text) => return None,
-                TokenKind::QuotedWord if decides_by_literal(unquoted(text)) => return None,
-                _ => {}
+            Start::Byte if b != b';' && is_alone(b, byte(sql, at + 1)) => {
+                sink.code(b);
+                at += 1;
             }
-        }
-        // A token is its kind and, where that leaves anything open, its text and a zero, which no text contains: two
-        // different sequences of tokens never give the same bytes.
-        let kind = token.kind as u8 + 1;
-        match token.kind {
-            TokenKind::Word => sink.word(kind, sql, token),
-            TokenKind::QuotedWord
-            | TokenKind::UnicodeWord
-            | TokenKind::Operator
-            | TokenKind::Parameter
-            | TokenKind::Invalid
-            | TokenKind::Unterminated => sink.text(kind, text),
-            other if other.is_literal() && literals == Literals::Keep => sink.text(kind, text),
-            _ => sink.push(kind),
+            _ => {
+                (sink, lexer) = other(sink, lexer.skip_to(at))?;
+                at = lexer.position();
+            }
         }
     }
     Some(sink.finish())
 }
 
-fn folds_literals(token: Token, text: &[u8]) -> bool {
+#[inline]
+fn byte(sql: &[u8], at: usize) -> u8 {
+    sql.get(at).copied().unwrap_or(0)
+}
+
+/// Takes one token by the lexer. `None` when literals have to stay in.
+#[inline(never)]
+fn other(sink: Sink, mut lexer: Lexer<'_>) -> Option<(Sink, Lexer<'_>)> {
+    let sql = lexer.text();
+    let Some(token) = lexer.next() else { return Some((sink, lexer.skip_to(sql.len()))) };
+    let keeps = match token.kind {
+        TokenKind::UnicodeWord | TokenKind::Invalid | TokenKind::Unterminated => true,
+        TokenKind::Word => decides_by_literal(token.text(sql)),
+        TokenKind::QuotedWord => decides_by_literal(unquoted(token.text(sql))),
+        _ => false,
+    };
+    if keeps {
+        return None;
+    }
+    let sink = sink.token(sql, token, Literals::Fold);
+    if token.kind == TokenKind::Semicolon { begin(sink, lexer) } else { Some((sink, lexer)) }
+}
+
+/// Past the parentheses and the first word of a statement; `None` when literals have to stay in.
+#[inline(never)]
+fn begin(mut sink: Sink, mut lexer: Lexer<'_>) -> Option<(Sink, Lexer<'_>)> {
+    let sql = lexer.text();
+    for token in lexer.by_ref() {
+        let begins = matches!(token.kind, TokenKind::LeftParen | TokenKind::Semicolon);
+        if !begins && (token.kind != TokenKind::Word || !folds_literals(token.text(sql))) {
+            return None;
+        }
+        sink = sink.token(sql, token, Literals::Fold);
+        if !begins {
+            break;
+        }
+    }
+    Some((sink, lexer))
+}
+
+/// The hash of all tokens with the values of literals.
+pub(crate) fn kept(sql: &[u8], key: &Key) -> Fingerprint {
+    let mut sink = Sink::new(key);
+    // Keeps a text hashed with its literals apart from one without any.
+    sink.code(0x7f);
+    for token in Lexer::new(sql) {
+        sink = sink.token(sql, token, Literals::Keep);
+    }
+    sink.finish()
+}
+
+fn folds_literals(word: &[u8]) -> bool {
     const STARTS: [&[u8]; 8] =
         [b"select", b"with", b"insert", b"update", b"delete", b"values", b"table", b"merge"];
-    token.kind == TokenKind::Word && STARTS.iter().any(|start| text.eq_ignore_ascii_case(start))
+    STARTS.iter().any(|start| word.eq_ignore_ascii_case(start))
 }
 
 #[inline]
@@ -95,116 +152,129 @@ fn unquoted(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(text)
 }
 
-/// The ASCII letters among eight bytes in lower case, the others as they are.
-#[inline]
-fn lower(eight: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x80 * ONES;
-    // Without their high bits, so that no sum carries into the next byte.
-    let low = eight & !HIGH;
-    let from_a = low + (0x80 - u64::from(b'A')) * ONES;
-    let past_z = low + (0x7f - u64::from(b'Z')) * ONES;
-    let upper = !eight & (from_a ^ past_z) & HIGH;
-    // 0x80 moved to 0x20, the bit in which the cases differ.
-    eight | upper >> 2
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Literals {
+    Fold,
+    Keep,
 }
 
-/// Gathers small pieces, because each write to the hasher costs more than the bytes in it.
+/// Tokens on their way into the hash, as a sequence of words of which every sequence of tokens has one of its own.
+///
+/// The lowest byte of a word is a [`code`], or zero. In the other seven a word of the text may begin; while the last byte
+/// of it there is not zero, and no text of a word contains zeros, it goes on in the next word, with eight. Behind the code of
+/// a token with any other text comes its length, and the text fills up that and as many words as it takes.
+#[derive(Clone, Copy)]
 struct Sink {
-    hasher: SipHasher13,
-    buffer: [u8; 256],
-    length: usize,
+    sip: Sip,
+    /// A code that has not been hashed, waiting for a word to go with; zero if none is.
+    pending: u64,
+}
+
+/// What a token without a text of its own is hashed as, and what goes ahead of one with it: below all operators of one
+/// byte, which stand for themselves.
+#[inline]
+fn code(kind: TokenKind) -> u8 {
+    kind as u8 + 1
 }
 
 // === impl Sink ===
 
 impl Sink {
+    #[inline]
     fn new(key: &Key) -> Self {
-        Self { hasher: SipHasher13::new_with_key(&key.0), buffer: [0; 256], length: 0 }
+        Self { sip: Sip::new(&key.0), pending: 0 }
     }
 
-    fn flush(&mut self) {
-        self.hasher.write(self.buffer.get(..self.length).unwrap_or_default());
-        self.length = 0;
-    }
-
-    #[inline]
-    fn push(&mut self, b: u8) {
-        if self.length == self.buffer.len() {
-            self.flush();
+    #[inline(always)]
+    fn code(&mut self, code: u8) {
+        if self.pending != 0 {
+            self.sip.word(self.pending);
         }
-        if let Some(place) = self.buffer.get_mut(self.length) {
-            *place = b;
-            self.length += 1;
-        }
+        self.pending = u64::from(code);
     }
 
-    /// A kind, and room for a text of `n` bytes with the zero after it; `None` when that is too much for the buffer.
-    #[inline]
-    fn room(&mut self, kind: u8, n: usize) -> Option<&mut [u8]> {
-        if self.length + n + 2 > self.buffer.len() {
-            self.flush();
-        }
-        let start = self.length;
-        let (first, rest) = self.buffer.get_mut(start..start + n + 2)?.split_first_mut()?;
-        *first = kind;
-        let (last, text) = rest.split_last_mut()?;
-        *last = 0;
-        self.length += n + 2;
-        Some(text)
+    /// Takes in a text in the upper seven bytes, together with the code before it.
+    #[inline(always)]
+    fn add(&mut self, text: u64) {
+        self.sip.word(self.pending | text);
+        self.pending = 0;
     }
 
-    #[inline]
-    fn text(&mut self, kind: u8, text: &[u8]) {
-        if let Some(room) = self.room(kind, text.len()) {
-            room.copy_from_slice(text);
-        } else {
-            self.hasher.write(&[kind]);
-            self.hasher.write(text);
-            self.hasher.write(&[0]);
+    /// Takes in what is left of a word behind its head, and gives its end.
+    #[inline(always)]
+    fn rest_of_word(mut self, sql: &[u8], mut at: usize) -> (Self, usize) {
+        loop {
+            let Part { text, length } = Word::at(sql, at).whole();
+            self.sip.word(text);
+            match length {
+                Some(length) => return (self, at + length),
+                None => at += 8,
+            }
         }
     }
 
     /// A word regardless of the case of ASCII letters.
-    #[inline]
-    fn word(&mut self, kind: u8, sql: &[u8], token: Token) {
-        if let Some(()) = self.short_word(kind, sql, token) {
-            return;
-        }
-        self.push(kind);
-        for b in token.text(sql) {
-            self.push(b.to_ascii_lowercase());
-        }
-        self.push(0);
+    fn word(mut self, sql: &[u8], at: usize) -> Self {
+        let Part { text, length } = Word::at(sql, at).head();
+        self.add(text);
+        if length.is_some() { self } else { self.rest_of_word(sql, at + 7).0 }
     }
 
-    /// A word eight bytes at a time, as most are shorter than that; what is copied beyond its end is written over by
-    /// what follows. `None`, and nothing done, when the text or the buffer ends too soon for that.
-    #[inline]
-    fn short_word(&mut self, kind: u8, sql: &[u8], token: Token) -> Option<()> {
+    #[inline(never)]
+    fn token(mut self, sql: &[u8], token: Token, literals: Literals) -> Self {
+        match token.kind {
+            TokenKind::Word => return self.word(sql, token.start),
+            TokenKind::QuotedWord
+            | TokenKind::UnicodeWord
+            | TokenKind::Parameter
+            | TokenKind::Invalid
+            | TokenKind::Unterminated => return self.text(sql, token),
+            kind if kind.is_literal() && literals == Literals::Keep => return self.text(sql, token),
+            kind if kind.is_literal() => self.code(code(kind)),
+            // They stand for themselves.
+            _ if token.end - token.start == 1 => self.code(sql.get(token.start).copied().unwrap_or(0)),
+            TokenKind::Operator => return self.text(sql, token),
+            kind => self.code(code(kind)),
+        }
+        self
+    }
+
+    #[inline(never)]
+    fn text(mut self, sql: &[u8], token: Token) -> Self {
+        /// What is said of the length of a text of more bytes than that.
+        const LONG: u64 = 0xff;
         let length = token.end - token.start;
-        if length > 16 {
-            return None;
+        let told = u64::try_from(length).unwrap_or(u64::MAX);
+        // Now nothing is waiting.
+        self.code(0);
+        let text = eight(sql, token.start) & below(length.min(6));
+        self.sip.word(u64::from(code(token.kind)) | told.min(LONG) << 8 | text << 16);
+        if told >= LONG {
+            self.sip.word(told);
         }
-        let from: &[u8; 16] = sql.get(token.start..token.start + 16)?.first_chunk()?;
-        if self.length + 18 > self.buffer.len() {
-            self.flush();
+        let mut at = token.start + 6;
+        while at < token.end {
+            self.sip.word(eight(sql, at) & below(token.end - at));
+            at += 8;
         }
-        let to: &mut [u8; 18] = self.buffer.get_mut(self.length..self.length + 18)?.first_chunk_mut()?;
-        let [low, high] = [0, 8].map(|i| from.get(i..i + 8).and_then(|half| half.first_chunk::<8>()));
-        to[0] = kind;
-        to[1..9].copy_from_slice(&lower(u64::from_le_bytes(*low?)).to_le_bytes());
-        to[9..17].copy_from_slice(&lower(u64::from_le_bytes(*high?)).to_le_bytes());
-        *to.get_mut(1 + length)? = 0;
-        self.length += length + 2;
-        Some(())
+        self
     }
 
-    fn finish(mut self) -> Fingerprint {
-        self.flush();
-        Fingerprint(self.hasher.finish128().as_u128())
+    #[inline]
+    fn finish(self) -> Fingerprint {
+        Fingerprint(self.sip.finish(self.pending))
     }
 }
+
+/// A mask of the first `n` bytes of a word.
+#[inline]
+const fn below(n: usize) -> u64 {
+    if n < 8 { (1 << (8 * n)) - 1 } else { u64::MAX }
+}
+
+/// Beginnings of the words whose literals decide, as [`Word::head`] has them.
+const DOUBTFUL: [u64; 3] =
+    [u64::from_le_bytes(*b"\0uescape"), u64::from_le_bytes(*b"\0set_con"), u64::from_le_bytes(*b"\0current")];
 
 #[cfg(test)]
 mod tests {
@@ -255,15 +325,6 @@ mod tests {
     #[test]
     fn another_key_gives_another_fingerprint() {
         assert_ne!(fingerprint(b"SELECT 1", &KEY), fingerprint(b"SELECT 1", &Key([7; 16])));
-    }
-
-    #[test]
-    fn eight_bytes_at_once_are_lowered_as_one_by_one() {
-        for start in 0..=255_u8 {
-            let bytes: [u8; 8] = std::array::from_fn(|i| start.wrapping_add(u8::try_from(i * 31).unwrap()));
-            let lowered = lower(u64::from_le_bytes(bytes)).to_le_bytes();
-            assert_eq!(lowered, bytes.map(|b| b.to_ascii_lowercase()));
-        }
     }
 
     #[test]

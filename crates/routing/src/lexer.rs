@@ -7,6 +7,14 @@
 //! `standard_conforming_strings` is taken to be on, and the text to be in an encoding whose multi-byte characters
 //! contain no ASCII bytes; sessions where that does not hold are not judged by their text at all.
 
+mod bytes;
+mod glance;
+
+use bytes::{CONTINUES_NUMBER, DIGIT, HORIZONTAL, IDENT, IDENT_START, OPERATOR, SPACE, find, is};
+
+pub(crate) use bytes::{Part, Start, Word, eight, is_alone, start};
+pub(crate) use glance::Filling;
+
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
@@ -151,6 +159,37 @@ impl<'a> Lexer<'a> {
         position
     }
 
+    /// The whole text.
+    pub(crate) fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// Past the last token taken.
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// The same lexer, going on at `position`, which is past what it has read and not within a token.
+    pub(crate) fn skip_to(self, position: usize) -> Self {
+        Self { position, ..self }
+    }
+
+    /// The number at `position`, and its end; its first digit is a digit, not a point.
+    pub(crate) fn number_at(text: &'a [u8], position: usize) -> (TokenKind, usize) {
+        let lexer = Self { text, position, signs_until: 0 };
+        lexer.decimal().unwrap_or_else(|| lexer.number())
+    }
+
+    /// The end of the string whose opening quote is at `position`; `None` when it does not end.
+    pub(crate) fn string_at(text: &'a [u8], position: usize) -> Option<usize> {
+        Self::new(text).string(position + 1, false)
+    }
+
+    /// The end of the quoted word whose opening quote is at `position`; `None` when it does not end.
+    pub(crate) fn quoted_word_at(text: &'a [u8], position: usize) -> Option<usize> {
+        Self::new(text).quoted_word(position + 1)
+    }
+
     /// Past a comment that begins with `--`: it ends before a line feed or a carriage return.
     fn line_comment(&self, position: usize) -> usize {
         self.text
@@ -248,8 +287,7 @@ impl<'a> Lexer<'a> {
     fn string(&self, mut position: usize, backslash: bool) -> Option<usize> {
         loop {
             let rest = self.text.get(position..)?;
-            let found =
-                if backslash { memchr::memchr2(b'\'', b'\\', rest) } else { memchr::memchr(b'\'', rest) };
+            let found = if backslash { memchr::memchr2(b'\'', b'\\', rest) } else { find(b'\'', rest) };
             position += found?;
             if self.byte(position) == b'\\' || self.byte(position + 1) == b'\'' {
                 position += 2;
@@ -265,7 +303,7 @@ impl<'a> Lexer<'a> {
 
     fn quoted_word(&self, mut position: usize) -> Option<usize> {
         loop {
-            position += memchr::memchr(b'"', self.text.get(position..)?)?;
+            position += find(b'"', self.text.get(position..)?)?;
             if self.byte(position + 1) != b'"' {
                 return Some(position + 1);
             }
@@ -315,6 +353,13 @@ impl<'a> Lexer<'a> {
                 return position;
             }
         }
+    }
+
+    /// A decimal integer, as nearly all numbers are; `None` if it takes a closer look.
+    #[inline]
+    fn decimal(&self) -> Option<(TokenKind, usize)> {
+        let end = self.past(self.position + 1, DIGIT);
+        (!is(self.byte(end), CONTINUES_NUMBER)).then_some((TokenKind::Integer, end))
     }
 
     fn number(&self) -> (TokenKind, usize) {
@@ -395,17 +440,18 @@ impl Iterator for Lexer<'_> {
         let mut start = self.position;
         let (kind, end) = loop {
             let b = *self.text.get(start)?;
-            match STARTS[usize::from(b)] {
+            match bytes::start(b) {
                 Start::Space => start += 1,
-                Start::Single(kind) => break (kind, start + 1),
-                Start::Word => break (TokenKind::Word, self.past(start + 1, IDENT)),
-                Start::Prefix if !matches!(self.byte(start + 1), b'\'' | b'&') => {
+                // Otherwise it may be the kind of a string.
+                Start::Word if !matches!(self.byte(start + 1), b'\'' | b'&') => {
                     break (TokenKind::Word, self.past(start + 1, IDENT));
                 }
-                Start::Dot if !matches!(self.byte(start + 1), b'0'..=b'9' | b'.') => {
-                    break (TokenKind::Dot, start + 1);
+                Start::Byte if is_alone(b, self.byte(start + 1)) => break (single(b), start + 1),
+                Start::Digit => {
+                    self.position = start;
+                    break self.decimal().unwrap_or_else(|| self.number());
                 }
-                Start::Other | Start::Prefix | Start::Dot => {
+                _ => {
                     self.position = start;
                     match self.other(b) {
                         Ok(found) => break found,
@@ -421,81 +467,18 @@ impl Iterator for Lexer<'_> {
     }
 }
 
-/// What a byte begins.
-#[derive(Clone, Copy)]
-enum Start {
-    Space,
-    /// A token of one byte, whatever follows.
-    Single(TokenKind),
-    /// A word, whatever follows.
-    Word,
-    /// A word, unless what follows makes it the kind of a string.
-    Prefix,
-    /// A point, unless what follows makes it part of a number.
-    Dot,
-    /// It takes a closer look.
-    Other,
-}
-
-const fn start(b: u8) -> Start {
+/// The kind of a token of one byte that [`is_alone`].
+const fn single(b: u8) -> TokenKind {
     match b {
-        b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Start::Space,
-        b',' => Start::Single(TokenKind::Comma),
-        b';' => Start::Single(TokenKind::Semicolon),
-        b'(' => Start::Single(TokenKind::LeftParen),
-        b')' => Start::Single(TokenKind::RightParen),
-        b'[' => Start::Single(TokenKind::LeftBracket),
-        b']' => Start::Single(TokenKind::RightBracket),
-        b'b' | b'B' | b'e' | b'E' | b'n' | b'N' | b'u' | b'U' | b'x' | b'X' => Start::Prefix,
-        b'.' => Start::Dot,
-        b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80..=0xff => Start::Word,
-        _ => Start::Other,
+        b',' => TokenKind::Comma,
+        b';' => TokenKind::Semicolon,
+        b'(' => TokenKind::LeftParen,
+        b')' => TokenKind::RightParen,
+        b'[' => TokenKind::LeftBracket,
+        b']' => TokenKind::RightBracket,
+        b'.' => TokenKind::Dot,
+        _ => TokenKind::Operator,
     }
-}
-
-/// Character classes of scan.l.
-const fn classes(b: u8) -> u8 {
-    match b {
-        b' ' | b'\t' | 0x0b | 0x0c => SPACE | HORIZONTAL,
-        b'\n' | b'\r' => SPACE,
-        b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80..=0xff => IDENT_START | IDENT,
-        b'0'..=b'9' | b'$' => IDENT,
-        b'~' | b'!' | b'@' | b'#' | b'^' | b'&' | b'|' | b'`' | b'?' | b'+' | b'-' | b'*' | b'/' | b'%'
-        | b'<' | b'>' | b'=' => OPERATOR,
-        _ => 0,
-    }
-}
-
-const SPACE: u8 = 1;
-const HORIZONTAL: u8 = 2;
-const IDENT_START: u8 = 4;
-const IDENT: u8 = 8;
-const OPERATOR: u8 = 16;
-
-const CLASSES: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut b = 0;
-    while b < 256 {
-        table[b] = classes(b.to_le_bytes()[0]);
-        b += 1;
-    }
-    table
-};
-
-const STARTS: [Start; 256] = {
-    let mut table = [Start::Other; 256];
-    let mut b = 0_usize;
-    while b < 256 {
-        table[b] = start(b.to_le_bytes()[0]);
-        b += 1;
-    }
-    table
-};
-
-/// Whether `b` is of one of the classes in `mask`.
-#[inline]
-fn is(b: u8, mask: u8) -> bool {
-    CLASSES[usize::from(b)] & mask != 0
 }
 
 #[cfg(test)]

@@ -16,29 +16,39 @@ pub(crate) struct Piece {
     pub(crate) pin: Option<PinReason>,
 }
 
+/// How a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// After its last statement.
+    Whole,
+    /// There is something in it that is no token.
+    Malformed,
+    /// Whoever was given its statements wanted no more of them.
+    Stopped,
+}
+
 /// The most tokens of a statement that are kept; the shortest are a byte each, and a bulk INSERT has millions.
 const KEPT: usize = 64 << 10;
 /// How many of those not kept are looked at together.
 const WINDOW: usize = 4096;
 
-/// Calls `piece` for each statement of a text, empty ones left out; `false` when there is something in the text that is
-/// no token.
+/// Calls `piece` for each statement of a text, empty ones left out, until it gives `None`.
 ///
 /// A semicolon within parentheses belongs to CREATE RULE, and one after BEGIN ATOMIC to the body of a function.
-pub(crate) fn each(sql: &str, mut piece: impl FnMut(&Piece)) -> bool {
+pub(crate) fn each(sql: &str, mut piece: impl FnMut(&Piece) -> Option<()>) -> Ended {
     let empty = || Piece { tokens: Vec::new(), whole: true, pin: None };
     let mut current = empty();
     let mut window: Vec<Token> = Vec::new();
     let (mut depth, mut atomic) = (0_usize, false);
     for token in Lexer::new(sql.as_bytes()) {
         match token.kind {
-            TokenKind::Invalid | TokenKind::Unterminated => return false,
+            TokenKind::Invalid | TokenKind::Unterminated => return Ended::Malformed,
             TokenKind::LeftParen => depth += 1,
             TokenKind::RightParen => depth = depth.saturating_sub(1),
             TokenKind::Semicolon if depth == 0 && !atomic => {
                 current.pin = current.pin.or_else(|| pin(sql, &window));
-                if !current.tokens.is_empty() {
-                    piece(&current);
+                if !current.tokens.is_empty() && piece(&current).is_none() {
+                    return Ended::Stopped;
                 }
                 current = empty();
                 window.clear();
@@ -65,8 +75,8 @@ pub(crate) fn each(sql: &str, mut piece: impl FnMut(&Piece)) -> bool {
         }
     }
     current.pin = current.pin.or_else(|| pin(sql, &window));
-    if !current.tokens.is_empty() {
-        piece(&current);
+    if !current.tokens.is_empty() && piece(&current).is_none() {
+        return Ended::Stopped;
     }
-    true
+    Ended::Whole
 }

@@ -69,8 +69,8 @@ reasons! {
     NoCatalogue = "no_catalogue",
     /// The session's consistency level is `primary`.
     LevelPrimary = "level_primary",
-    /// No replica is known to have replayed what this session wrote.
-    SessionFence = "session_fence",
+    /// No replica was known in time to have replayed what the read must see.
+    Fence = "fence",
     /// No replica is configured, up, within the lag limit and of a weight above zero.
     NoReplica = "no_replica",
     /// A replica refused or lost the statement before any of its result was forwarded.

@@ -80,28 +80,28 @@ impl Router {
         }
         let requirement = match request.level {
             Level::Eventual | Level::Primary => Requirement::None,
-            Level::Session => request.requirement,
+            _ => request.requirement,
         };
         if requirement == Requirement::Unknown {
-            return primary(Reason::SessionFence);
+            return primary(Reason::Fence);
         }
-        let serves = |node: &&NodeView| node.serves_reads() && !request.excluded.contains(&node.id);
-        if !view.nodes.iter().any(|node| serves(&node)) {
-            let retried = view.nodes.iter().any(NodeView::serves_reads);
-            return primary(if retried { Reason::Retried } else { Reason::NoReplica });
-        }
-        let covers = |node: &&NodeView| match requirement {
+        let covers = |node: &NodeView| match requirement {
             Requirement::Fence(fence) => node.observation.is_some_and(|seen| seen.covers(&fence)),
             Requirement::None | Requirement::Unknown => true,
         };
-        let candidates = view.nodes.iter().filter(|node| serves(node) && covers(node)).map(|node| {
-            let load = loads.get(usize::from(node.id.0)).copied().unwrap_or_default();
-            balance::Candidate { id: node.id, weight: node.weight, load }
-        });
-        match balance::pick(candidates, random) {
-            Some(id) => Decision { target: Target::Replica(id), reason: Reason::Read },
-            None => primary(Reason::SessionFence),
+        let serves = |node: &NodeView| node.serves_reads() && !request.excluded.contains(&node.id);
+        let candidates = view.nodes.iter().filter(|node| serves(node) && covers(node));
+        let candidates = candidates.map(|node| balance::Candidate { id: node.id, weight: node.weight });
+        let load = |id: NodeId| loads.get(usize::from(id.0)).copied().unwrap_or_default();
+        if let Some(id) = balance::pick(candidates, load, random) {
+            return Decision { target: Target::Replica(id), reason: Reason::Read };
         }
+        let mut replicas = view.nodes.iter().filter(|node| node.serves_reads()).peekable();
+        primary(match () {
+            () if replicas.peek().is_none() => Reason::NoReplica,
+            () if !replicas.any(serves) => Reason::Retried,
+            () => Reason::Fence,
+        })
     }
 }
 

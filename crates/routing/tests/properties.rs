@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use causeway_routing::lexer::{Lexer, TokenKind};
-use causeway_routing::{Class, Key, Kind, Limits, classify, fingerprint};
+use causeway_routing::{
+    CacheLimits, Class, Key, Kind, Limits, Reason, StatementCache, SyntaxOptions, classify, fingerprint,
+};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -71,6 +73,17 @@ fn rewritten(sql: &str, seed: u64) -> String {
     out
 }
 
+/// The same text, byte for byte, but for other numbers.
+fn renumbered(sql: &str, seed: u64) -> String {
+    let mut out = String::new();
+    let mut end = 0;
+    for token in Lexer::new(sql.as_bytes()).filter(|token| token.kind == TokenKind::Integer) {
+        out.extend([&sql[end..token.start], &(seed % 1000).to_string()]);
+        end = token.end;
+    }
+    out + &sql[end..]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -102,6 +115,33 @@ proptest! {
             // In a text with a byte that begins no token literals stay in as well.
             let decides = ["set_config", "current_setting", "uescape", "u&", ";", "\\", "\u{feff}", "$"].iter().any(|word| lower.contains(word));
             prop_assert!(keeps || decides, "{} / {}", sql, other);
+        }
+    }
+
+    /// Whatever a text is found by, its class is the one that parsing gives.
+    #[test]
+    fn a_cache_gives_what_parsing_gives(
+        texts in proptest::collection::vec((spliced(), any::<u64>()), 1..6),
+        order in proptest::collection::vec(any::<Index>(), 30),
+    ) {
+        let texts: Vec<_> =
+            texts.iter().flat_map(|(sql, seed)| [sql.clone(), renumbered(sql, *seed), rewritten(sql, *seed)]).collect();
+        // With room in front, and without.
+        let mut caches = [64, 4].map(|entries| {
+            StatementCache::new(CacheLimits { entries, bytes: 1 << 20 }, Limits::default(), KEY)
+        });
+        let unread = |class: &Class| matches!(class.reason, Reason::Unparsable | Reason::Encoding);
+        // The server folds unquoted words too, also where they are the value of a setting.
+        let folded = |class: &Class| format!("{class:?}").to_ascii_lowercase();
+        for index in order {
+            let sql = index.get(&texts);
+            let parsed = class(sql);
+            for cache in &mut caches {
+                let found = cache.classify(sql.as_bytes(), SyntaxOptions::default());
+                if !unread(&parsed) && !unread(&found) {
+                    prop_assert_eq!(folded(&found), folded(&parsed), "{}", sql);
+                }
+            }
         }
     }
 

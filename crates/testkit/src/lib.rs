@@ -15,6 +15,7 @@ mod http;
 mod log;
 mod metrics;
 pub mod relay;
+pub mod tls;
 pub mod wire;
 
 pub use causeway::{Causeway, Refusal};

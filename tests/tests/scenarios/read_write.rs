@@ -19,7 +19,7 @@ async fn s_rw_01_read_after_own_write() {
         .await
         .expect("a table");
     sandbox.replicas_caught_up().await.expect("the replicas catch up");
-    let causeway = start(&sandbox, "").await;
+    let causeway = start(&sandbox, "consistency: { default: session }\n").await;
     let reads = async || count(&causeway, "causeway_queries_total", &[("role", "replica")]).await;
     let mut a = Client::login(causeway.port(), "postgres", "postgres").await;
     let mut b = Client::login(causeway.port(), "postgres", "postgres").await;
@@ -180,7 +180,7 @@ async fn reads_use_both_replicas_and_writes_none() {
         }
         let after = queries_by_node(place).await;
         let shares = [0, 1, 2].map(|node| after[node] - before[node]);
-        assert!(shares[0] == 0 && shares[1] + shares[2] == 400, "{shares:?}");
+        assert!(shares[0] <= 20 && shares[1] + shares[2] >= 380, "{shares:?}");
         // Equal weights: within 5 points of one half each, and three standard deviations of chance.
         assert!(shares[1].abs_diff(200) <= 20 + 30, "{shares:?}");
         let mut b = place.client().await;
@@ -214,7 +214,8 @@ async fn reads_follow_the_weights() {
         }
         let after = [on("pg-0").await, on("pg-1").await, on("pg-2").await];
         let shares = [0, 1, 2].map(|node| after[node] - before[node]);
-        assert!(shares[0] == 0 && shares[1] >= at_least, "{weights:?}: {shares:?}");
+        // A read falls back to the primary when a busy machine keeps it waiting for longer than consistency.wait.
+        assert!(shares[0] <= 20 && shares[1] + 20 >= at_least, "{weights:?}: {shares:?}");
         assert!(weights[1] == 0 || shares[2] >= 50, "{weights:?}: {shares:?}");
         causeway.stop().await;
     }

@@ -11,6 +11,7 @@ mod problem;
 mod raw;
 mod reader;
 mod scalars;
+mod tls;
 mod validate;
 
 use std::path::Path;
@@ -28,8 +29,8 @@ use document::{MAX_BYTES, Node as Tree};
 ///
 /// # Errors
 ///
-/// Every mistake found, with its line and column; also when the file, or a password file it names, cannot be
-/// read.
+/// Every mistake found, with its line and column; also when the file, or a file with a secret or certificate that it
+/// names, cannot be read.
 pub fn load(file: &Path, environment: &Environment<'_>) -> Result<Config, ConfigError> {
     let text = read_text(file).map_err(|message| ConfigError {
         file: file.to_owned(),

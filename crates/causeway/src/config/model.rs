@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
+use causeway_proxy::tls::TlsServer;
 use causeway_routing::Level;
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -20,14 +21,16 @@ pub struct Config {
     pub listen: Vec<Endpoint>,
     /// Where metrics and health are served.
     pub http: HostPort,
+    /// TLS towards clients; `None` where there is none.
+    pub tls: Option<Tls>,
     /// Where the lineage of each cluster is kept across restarts.
     pub state_dir: Option<PathBuf>,
     /// At least one.
     pub clusters: Vec<Cluster>,
     /// What holds where nothing else is said.
     pub pool: Pool,
-    /// The level of sessions whose database and user name none.
-    pub level: Level,
+    /// What reads must see where neither database nor user says otherwise, and how they wait for it.
+    pub consistency: Consistency,
     /// In order; the first that matches decides.
     pub rules: Vec<Rule>,
     /// By name, `"*"` among them.
@@ -63,6 +66,25 @@ pub struct Written {
     pub text: String,
 }
 
+/// The section `tls`.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Who needs it.
+    pub mode: TlsMode,
+    /// The certificate and its key.
+    pub server: TlsServer,
+}
+
+/// Who needs TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TlsMode {
+    /// Who asks for it.
+    Allow,
+    /// Everybody who comes over TCP.
+    Require,
+}
+
 /// An entry of `clusters`.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -76,6 +98,8 @@ pub struct Cluster {
     pub max_lag: Duration,
     /// How long a statement for the primary waits while there is none.
     pub primary_wait: Duration,
+    /// What a fence is read from.
+    pub fence_source: Source,
     /// From one check of a node to the next.
     pub check_interval: Duration,
     /// A node that does not answer within this is down.
@@ -114,6 +138,47 @@ pub enum Mode {
     Session,
     /// After each statement.
     Statement,
+}
+
+/// What becomes of a read that no replica could serve in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fallback {
+    /// The primary serves it.
+    #[default]
+    Primary,
+    /// It goes on waiting, as long as a checkout may.
+    Wait,
+    /// It fails.
+    Error,
+}
+
+/// What a fence is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The only one that is always right: the insert position.
+    #[default]
+    Auto,
+    /// Where the log ends.
+    Insert,
+    /// How far it is on disk: right only where nobody commits asynchronously.
+    Flush,
+    /// The end of a small commit of its own.
+    Commit,
+}
+
+/// The section `consistency`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consistency {
+    /// The level.
+    pub level: Level,
+    /// How long a read waits for a replica to show what it must see.
+    pub wait: Duration,
+    /// What becomes of it then.
+    pub fallback: Fallback,
+    /// How many such reads run on a primary at once.
+    pub fallback_limit: u32,
 }
 
 /// The section `pool`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::model::{LogFormat, LogLevel, Method, Mode};
+use super::model::{Fallback, LogFormat, LogLevel, Method, Mode, Source, TlsMode};
 use super::scalars::{
     Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
 };
@@ -14,6 +14,7 @@ use super::scalars::{
 pub(super) struct File {
     pub(super) listen: Option<Vec<Endpoint>>,
     pub(super) http: Option<HostPort>,
+    pub(super) tls: Option<Tls>,
     pub(super) state_dir: Option<Word>,
     pub(super) clusters: Option<BTreeMap<Name, Cluster>>,
     pub(super) pool: Option<Pool>,
@@ -28,12 +29,21 @@ pub(super) struct File {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a map with cert_file and key_file")]
+pub(super) struct Tls {
+    pub(super) cert_file: Word,
+    pub(super) key_file: Word,
+    pub(super) mode: Option<TlsMode>,
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a map with nodes and a monitor")]
 pub(super) struct Cluster {
     pub(super) nodes: Vec<Node>,
     pub(super) monitor: Monitor,
     pub(super) max_lag: Option<Span>,
     pub(super) primary_wait: Option<Span>,
+    pub(super) fence_source: Option<Source>,
     pub(super) check_interval: Option<Span>,
     pub(super) check_timeout: Option<Span>,
 }
@@ -86,8 +96,18 @@ pub(super) struct PoolOverrides {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, expecting = "a map with the default level")]
+#[serde(deny_unknown_fields, default, expecting = "a map with the default level, wait and fallback")]
 pub(super) struct Consistency {
+    #[serde(rename = "default")]
+    pub(super) level: Option<LevelName>,
+    pub(super) wait: Option<Span>,
+    pub(super) fallback: Option<Fallback>,
+    pub(super) fallback_limit: Option<Count>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a map with the default level")]
+pub(super) struct ConsistencyOverrides {
     #[serde(rename = "default")]
     pub(super) level: Option<LevelName>,
 }
@@ -112,7 +132,7 @@ pub(super) struct Rule {
 pub(super) struct Database {
     pub(super) cluster: Option<Word>,
     pub(super) pool: Option<PoolOverrides>,
-    pub(super) consistency: Option<Consistency>,
+    pub(super) consistency: Option<ConsistencyOverrides>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,7 +142,7 @@ pub(super) struct User {
     pub(super) password_file: Option<Word>,
     pub(super) scram_verifier: Option<Secret>,
     pub(super) pool: Option<PoolOverrides>,
-    pub(super) consistency: Option<Consistency>,
+    pub(super) consistency: Option<ConsistencyOverrides>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -375,26 +375,22 @@ fn first_address(address: IpAddr, prefix: u8) -> IpAddr {
 
 // === impl LevelName ===
 
-/// Levels that operators may know from elsewhere and that this version cannot keep.
-const LATER_LEVELS: [&str; 4] = ["cluster", "router", "bounded", "after"];
-
 impl Scalar for LevelName {
-    const EXPECTED: &'static str = "a consistency level: session, eventual or primary";
-    const SAMPLE: &'static str = "session";
+    const EXPECTED: &'static str =
+        "a consistency level: cluster, router, session, bounded(250ms), eventual or primary";
+    const SAMPLE: &'static str = "cluster";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let word = text.split(['(', ' ']).next().unwrap_or_default().to_ascii_lowercase();
-        if LATER_LEVELS.contains(&word.as_str()) {
-            return Err(format!(
-                "the level {text:?} is not in this version, which has session (the default), eventual and primary"
-            ));
+        match text.parse() {
+            Ok(Level::After(_)) => Err("a token holds for a session, not for a configuration".to_owned()),
+            Ok(level) => Ok(Self(level)),
+            Err(error) => Err(match super::problem::nearest(text, &Level::NAMES) {
+                Some(name) if name != "after" && name != "bounded" => {
+                    format!("unknown consistency level {text:?}; did you mean `{name}`?")
+                }
+                _ => error.to_string(),
+            }),
         }
-        text.parse().map(Self).map_err(|_| {
-            match super::problem::nearest(text, &["session", "eventual", "primary"]) {
-                Some(name) => format!("unknown consistency level {text:?}; did you mean `{name}`?"),
-                None => format!("unknown consistency level {text:?}: expected session, eventual or primary"),
-            }
-        })
     }
 }
 

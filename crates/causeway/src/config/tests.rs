@@ -1,6 +1,7 @@
 //! Each mistake gives its exact message, and every key is documented.
 
 mod schema;
+mod tls;
 
 use super::*;
 
@@ -35,7 +36,7 @@ fn the_smallest_file_has_sensible_defaults() {
     assert_eq!(config.http.to_string(), "127.0.0.1:9127");
     assert_eq!(config.databases.len(), 1);
     assert_eq!(config.databases[0].0, "*");
-    assert_eq!(config.level, causeway_routing::Level::Session);
+    assert_eq!(config.consistency.level, causeway_routing::Level::Cluster);
     assert!(config.rules.is_empty());
     assert!(config.warnings.is_empty());
 }
@@ -61,6 +62,8 @@ fn defaults_are_as_listed() {
             insert(node.as_object_mut().unwrap(), field, default);
         } else if let Some(field) = key.path.strip_prefix("clusters.<name>.") {
             insert(cluster.as_object_mut().unwrap(), field, default);
+        } else if key.path == "tls.mode" {
+            // Without the files that go with it there is no such section; see `tls`.
         } else if key.path == "listen[]" {
             tree.insert("listen".to_owned(), serde_json::json!([default]));
         } else {
@@ -129,14 +132,13 @@ const MISSHAPEN: &[(&str, &str)] = &[
     ),
     ("auth: { rules: [{ address: unix }] }", "c.yaml:6:17: auth.rules[0]: the key `method` is missing"),
     (
-        "consistency: { default: cluster }",
-        "c.yaml:6:25: consistency.default: the level \"cluster\" is not in this version, which has session (the \
-         default), eventual and primary",
+        "consistency: { default: strong }",
+        "c.yaml:6:25: consistency.default: unknown consistency level \"strong\": expected cluster, router, session, \
+         bounded(250ms), eventual, primary or \"after\" and a token",
     ),
     (
-        "consistency: { default: bounded(250ms) }",
-        "c.yaml:6:25: consistency.default: the level \"bounded(250ms)\" is not in this version, which has session \
-         (the default), eventual and primary",
+        "consistency: { default: \"after 1:1:0/0\" }",
+        "c.yaml:6:25: consistency.default: a token holds for a session, not for a configuration",
     ),
     (
         "consistency: { default: sesion }",

@@ -8,8 +8,8 @@ use causeway_protocol::scram::Verifier;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::model::{
-    Cluster, Config, Credential, Database, Endpoint, HostPort, Keepalive, Method, Mode, Monitor, Node,
-    Origin, Overrides, Pool, Rule, Timeouts, User,
+    Cluster, Config, Consistency, Credential, Database, Endpoint, HostPort, Keepalive, Method, Mode, Monitor,
+    Node, Origin, Overrides, Pool, Rule, Timeouts, User,
 };
 use super::problem::{KeyPath, Problem, nearest};
 use super::raw;
@@ -23,7 +23,7 @@ const MAX_SECRET_BYTES: u64 = 4096;
 
 /// Collects every mistake, so that one run of `causeway check` shows them all.
 pub(super) struct Validation<'a> {
-    directory: &'a Path,
+    pub(super) directory: &'a Path,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
@@ -51,7 +51,7 @@ fn count(value: Option<&Count>, default: u32) -> u32 {
 }
 
 impl Validation<'_> {
-    fn refuse(&mut self, path: KeyPath, message: impl Into<String>) {
+    pub(super) fn refuse(&mut self, path: KeyPath, message: impl Into<String>) {
         self.problems.push(Problem::value(path, message));
     }
 
@@ -66,6 +66,7 @@ impl Validation<'_> {
 
     fn config(&mut self, file: raw::File) -> Config {
         let listen = self.listen(file.listen);
+        let tls = file.tls.and_then(|tls| self.tls(tls));
         let state_dir = file.state_dir.map(|word| self.directory(&word.0, top("state_dir")));
         let clusters = self.clusters(file.clusters.unwrap_or_default());
         let pool = self.pool(file.pool.unwrap_or_default());
@@ -79,14 +80,11 @@ impl Validation<'_> {
             file: Path::new("").to_owned(),
             listen,
             http: file.http.unwrap_or_else(|| HostPort { host: "127.0.0.1".to_owned(), port: 9127 }),
+            tls,
             state_dir,
             clusters,
             pool,
-            level: file
-                .consistency
-                .and_then(|section| section.level)
-                .map(|level| level.0)
-                .unwrap_or_default(),
+            consistency: consistency(&file.consistency.unwrap_or_default()),
             rules,
             databases,
             users,
@@ -138,6 +136,7 @@ impl Validation<'_> {
             monitor: self.monitor(cluster.monitor, &path.key("monitor")),
             max_lag: self.positive(cluster.max_lag, Duration::from_secs(10), path.key("max_lag")),
             primary_wait: span(cluster.primary_wait, Duration::from_secs(10)),
+            fence_source: cluster.fence_source.unwrap_or_default(),
             check_interval: self.check_interval(cluster.check_interval, path.key("check_interval")),
             check_timeout: self.positive(
                 cluster.check_timeout,
@@ -357,7 +356,16 @@ impl Validation<'_> {
     }
 }
 
-fn overrides(pool: Option<raw::PoolOverrides>, consistency: Option<raw::Consistency>) -> Overrides {
+fn consistency(section: &raw::Consistency) -> Consistency {
+    Consistency {
+        level: section.level.map(|level| level.0).unwrap_or_default(),
+        wait: section.wait.map_or(Duration::from_millis(50), |wait| wait.0),
+        fallback: section.fallback.unwrap_or_default(),
+        fallback_limit: section.fallback_limit.as_ref().map_or(32, |limit| limit.0),
+    }
+}
+
+fn overrides(pool: Option<raw::PoolOverrides>, consistency: Option<raw::ConsistencyOverrides>) -> Overrides {
     let pool = pool.unwrap_or_default();
     Overrides {
         mode: pool.mode,

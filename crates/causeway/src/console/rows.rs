@@ -204,7 +204,7 @@ pub(super) fn clients(live: &Live) -> Vec<Row> {
             some!(client.id),
             some!(""),
             some!(0),
-            some!(""),
+            some!(client.tls.map_or_else(String::new, |tls| tls.to_string())),
             some!(client.application_name),
             None,
             some!(client.id),
@@ -307,7 +307,7 @@ fn database_row(config: &Config, name: &str, pools: &[PoolInfo], clients: &[Clie
         some!(0),
         some!(0),
         some!(cluster.name),
-        some!(overrides.level.unwrap_or(config.level)),
+        some!(overrides.level.unwrap_or(config.consistency.level)),
     ])
 }
 

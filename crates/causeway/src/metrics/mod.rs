@@ -4,6 +4,7 @@
 //! that is no longer there (a removed node, a pool that was emptied) is simply not set again. Histograms are written
 //! here, because their buckets are counted already.
 
+mod fences;
 mod names;
 mod process;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use causeway_cluster::Totals;
 use causeway_proxy::metrics::{DURATION_BUCKETS, HistogramValue, Visitor};
 use causeway_proxy::{ClientInfo, ClientState, Metrics, PoolInfo};
 use causeway_routing::{Load, NodeState, NodeView, Role, View};
@@ -27,7 +29,7 @@ const METADATA: Metadata<'static> = Metadata::new("causeway", Level::INFO, None)
 /// Everything that one scrape shows, read once.
 pub struct Sources {
     data: Arc<Metrics>,
-    clusters: Vec<(Arc<str>, Arc<View>, bool)>,
+    clusters: Vec<Watched>,
     loads: Vec<(Arc<str>, Arc<str>, Load)>,
     pools: Vec<PoolInfo>,
     clients: Vec<ClientInfo>,
@@ -36,6 +38,15 @@ pub struct Sources {
     last_reload: (bool, SystemTime),
     started: SystemTime,
     process: Process,
+}
+
+/// A cluster, as its monitors see it.
+struct Watched {
+    name: Arc<str>,
+    view: Arc<View>,
+    totals: Totals,
+    /// Its lineage is kept across restarts.
+    kept: bool,
 }
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -52,7 +63,8 @@ impl Sources {
     pub fn of(live: &Live) -> Self {
         let clusters = live.clusters.load();
         let cluster = |named: &crate::serve::live::NamedCluster| {
-            (Arc::clone(&named.name), named.cluster.view(), named.kept)
+            let (view, totals) = (named.cluster.view(), named.cluster.totals());
+            Watched { name: Arc::clone(&named.name), view, totals, kept: named.kept }
         };
         Self {
             data: Arc::clone(live.proxy.metrics()),
@@ -73,9 +85,10 @@ impl Sources {
         let mut page = Page::new();
         self.data.visit(&mut page);
         self.process_wide(&page);
-        for (name, view, kept) in &self.clusters {
+        for Watched { name, view, totals, kept } in &self.clusters {
             page.gauge("causeway_epoch_persisted", &[("cluster", name)], f64::from(u8::from(*kept)));
             view.nodes.iter().for_each(|node| self.node(&page, name, view, node));
+            fences::visit(name, totals, &mut page);
         }
         self.pools.iter().for_each(|pool| pool_gauges(&page, pool));
         self.client_gauges(&page);

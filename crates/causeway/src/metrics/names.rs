@@ -48,6 +48,7 @@ pub const METRICS: &[Metric] = &[
     gauge("causeway_clients_limit", "", "The most clients connected at a time."),
     counter("causeway_client_connections_total", "result", "Clients let in or turned away."),
     counter("causeway_client_disconnects_total", "", "Clients that left or were cut off."),
+    counter("causeway_tls_handshakes_total", "result", "TLS handshakes with clients."),
     counter("causeway_cancels_total", "result", "Cancel requests."),
     counter(
         "causeway_routing_decisions_total",
@@ -58,6 +59,16 @@ pub const METRICS: &[Metric] = &[
         "causeway_retries_total",
         "database",
         "Reads run again elsewhere before any of their result was sent.",
+    ),
+    counter(
+        "causeway_fenced_reads_total",
+        "database,level,outcome",
+        "Reads that had to see something, and how they came to it.",
+    ),
+    histogram(
+        "causeway_fence_wait_seconds",
+        "database,level",
+        "Time until a read was known to see what it must.",
     ),
     counter("causeway_pins_total", "database,reason", "Sessions that began to keep their server connection."),
     counter(
@@ -89,6 +100,30 @@ pub const METRICS: &[Metric] = &[
         "causeway_backend_in_flight",
         "cluster,backend",
         "Statements running on the node through this process.",
+    ),
+    counter("causeway_probes_total", "cluster,kind,result", "Questions of the monitors to the nodes."),
+    histogram(
+        "causeway_fence_probe_seconds",
+        "cluster",
+        "Time from asking the primary for a fence to its answer.",
+    ),
+    counter("causeway_fences_wanted_total", "cluster", "Fences that reads have asked for."),
+    counter(
+        "causeway_fences_unflushed_total",
+        "cluster",
+        "Fences that were beyond what the primary had flushed while somebody waited.",
+    ),
+    counter("causeway_nudges_total", "cluster,result", "Empty messages that made the primary flush its log."),
+    counter(
+        "causeway_lsn_regressions_total",
+        "cluster",
+        "Nodes that showed a lower position than before on the same timeline.",
+    ),
+    counter("causeway_epoch_changes_total", "cluster", "Changes of the accepted lineage."),
+    counter(
+        "causeway_stale_primaries_refused_total",
+        "cluster",
+        "Writable nodes refused, since a newer timeline was seen.",
     ),
     gauge("causeway_backend_connections", "database,user,backend,state", "Server connections."),
     gauge(

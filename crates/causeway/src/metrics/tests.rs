@@ -65,6 +65,7 @@ fn sources() -> Sources {
         user: "joe".into(),
         application_name: "psql".into(),
         address: None,
+        tls: None,
         state: ClientState::Pinned,
         pinned: Some(PinReason::Listen),
         connected_at: UNIX_EPOCH,
@@ -72,7 +73,12 @@ fn sources() -> Sources {
     };
     Sources {
         data: Arc::new(data),
-        clusters: vec![("main".into(), Arc::new(view), true)],
+        clusters: vec![Watched {
+            name: "main".into(),
+            view: Arc::new(view),
+            totals: Totals::default(),
+            kept: true,
+        }],
         loads: vec![("main".into(), "pg-1".into(), Load { in_flight: 6, latency: Duration::ZERO })],
         pools: vec![pool],
         clients: vec![client],

@@ -194,7 +194,13 @@ impl DataPlane {
         };
         let clusters: Vec<NamedCluster> = config.clusters.iter().map(follow).collect();
         self.generation += 1;
-        let snapshot = assemble::snapshot(&config, users, controls(&config, &clusters), self.generation);
+        let mut snapshot = assemble::snapshot(&config, users, controls(&config, &clusters), self.generation);
+        // Clients of the same certificate may go on resuming their TLS sessions.
+        if let (Some(tls), Some(former)) = (&mut snapshot.tls, &self.live.proxy.snapshot().tls)
+            && former.server.shows_same(&tls.server)
+        {
+            tls.server = former.server.clone();
+        }
         self.live.proxy.apply(snapshot);
         let gone = former.iter().filter(|old| !clusters.iter().any(|new| new.name == old.name));
         gone.for_each(|old| old.cluster.shutdown());

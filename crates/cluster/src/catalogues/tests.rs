@@ -4,6 +4,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::config::{Config, Monitor, NodeConfig};
+use crate::instance::Instance;
 use crate::truth::{Key, Position, Sighting};
 
 /// One node, whose monitor is the test.
@@ -18,8 +19,9 @@ fn catalogues() -> Catalogues {
 }
 
 fn elect(state: &State) {
-    let position = Position::Inserted { end: Lsn(1), flushed: true };
-    let sighting = Sighting { requested: Instant::now(), system_id: 7, started: 0, timeline: 1, position };
+    let position = Position::Inserted { end: Lsn(1), flushed: Lsn(1) };
+    let instance = Instance { system_id: 7, started: 0, server: None };
+    let sighting = Sighting { requested: Instant::now(), instance, timeline: 1, position };
     state.sighted(Key(1), sighting);
     assert_eq!(state.published().view.primary, Some(NodeId(0)));
 }

@@ -1,6 +1,9 @@
+use causeway_routing::NodeView;
+
 use super::*;
 
 const SYSTEM: u64 = 7;
+const TERMS: Terms = Terms { max_lag: Duration::from_secs(10), source: FenceSource::Auto };
 
 /// A cluster of three nodes on a clock of its own, in milliseconds.
 struct Scene {
@@ -10,10 +13,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut scene = Self { truth: Truth::new(Duration::from_secs(10)), base: Instant::now() };
+        let mut scene = Self { truth: Truth::new(TERMS), base: Instant::now() };
         let names = ["a", "b", "c"].into_iter().zip(1..);
         let nodes: Vec<_> = names.map(|(name, key)| (Key(key), Arc::from(name), 1)).collect();
-        scene.truth.configure(&nodes, Duration::from_secs(10), scene.base);
+        scene.truth.configure(&nodes, TERMS, scene.base);
         scene
     }
 
@@ -32,12 +35,17 @@ impl Scene {
 
     fn see(&mut self, key: u64, ms: u64, system_id: u64, timeline: u32, position: Position) {
         let requested = self.at(ms);
-        let sighting = Sighting { requested, system_id, started: 0, timeline, position };
+        let sighting = Sighting { requested, instance: instance(system_id), timeline, position };
         self.truth.sighted(Key(key), sighting, self.at(ms + 1));
     }
 
     fn primary(&mut self, key: u64, ms: u64, timeline: u32, lsn: u64) {
-        self.see(key, ms, SYSTEM, timeline, Position::Inserted { end: Lsn(lsn), flushed: true });
+        self.unflushed(key, ms, timeline, (lsn, lsn));
+    }
+
+    fn unflushed(&mut self, key: u64, ms: u64, timeline: u32, (end, flushed): (u64, u64)) {
+        let position = Position::Inserted { end: Lsn(end), flushed: Lsn(flushed) };
+        self.see(key, ms, SYSTEM, timeline, position);
     }
 
     fn replica(&mut self, key: u64, ms: u64, timeline: u32, lsn: u64) {
@@ -69,10 +77,10 @@ impl Scene {
     fn fence(&self, ms: u64) -> Option<u64> {
         self.truth.publish().fences.and_then(|fences| fences.since(self.at(ms))).map(|fence| fence.lsn.0)
     }
+}
 
-    fn awaited(&self, key: u64, wanted: u64, now: u64) -> bool {
-        self.truth.awaited(Key(key), Some(self.at(wanted)), self.at(now))
-    }
+fn instance(system_id: u64) -> Instance {
+    Instance { system_id, started: 0, server: None }
 }
 
 #[test]
@@ -223,12 +231,12 @@ fn two_primaries_on_one_timeline_are_none() {
 fn another_system_is_refused_until_accepted() {
     let mut scene = Scene::settled();
     scene.see(3, 10, 8, 5, Position::Replayed(Lsn(100)));
-    scene.see(2, 10, 8, 5, Position::Inserted { end: Lsn(100), flushed: true });
+    scene.see(2, 10, 8, 5, Position::Inserted { end: Lsn(100), flushed: Lsn(100) });
     assert_eq!(scene.states(), "Srr");
     scene.down(1, 20);
     assert_eq!(scene.states(), "drr");
     scene.truth.forget_epoch(scene.at(30));
-    scene.see(2, 40, 8, 5, Position::Inserted { end: Lsn(100), flushed: true });
+    scene.see(2, 40, 8, 5, Position::Inserted { end: Lsn(100), flushed: Lsn(100) });
     scene.see(3, 40, 8, 5, Position::Replayed(Lsn(100)));
     assert_eq!(scene.states(), "dSs");
 }
@@ -248,45 +256,85 @@ fn a_remembered_lineage_refuses_a_stale_primary_that_is_alone() {
 }
 
 #[test]
-fn polled_actively_only_while_somebody_waits() {
+fn what_is_not_flushed_is_said() {
     let mut scene = Scene::settled();
-    assert!(!scene.truth.awaited(Key(1), None, scene.at(5)));
-    assert!(scene.awaited(1, 5, 5) && scene.awaited(2, 5, 5) && scene.awaited(3, 5, 5));
-    scene.primary(1, 6, 1, 110);
-    assert!(!scene.awaited(1, 5, 8), "the primary has answered");
-    scene.replica(2, 6, 1, 109);
-    scene.replica(3, 6, 1, 110);
-    assert!(scene.awaited(2, 5, 8) && !scene.awaited(3, 5, 8));
-    assert!(!scene.awaited(2, 5, 3005), "patience ends");
-    assert!(scene.awaited(1, 9, 9), "a later wish begins anew");
-    scene.lost(1, 10);
-    scene.down(1, 10);
-    assert!(scene.awaited(2, 9, 12), "one of them will be promoted");
+    assert_eq!(scene.truth.publish().unflushed, None);
+    scene.unflushed(1, 5, 1, (110, 104));
+    assert_eq!(scene.truth.publish().unflushed, Some(Lsn(104)));
+    assert_eq!(scene.fence(5), Some(110), "an insert position covers asynchronous commits");
+    scene.lost(1, 6);
+    assert_eq!(scene.truth.publish().unflushed, None);
 }
 
 #[test]
-fn an_unflushed_fence_is_stuck_while_a_replica_is_awaited() {
+fn flush_positions_are_fences_only_once_nothing_was_seen_against_them() {
     let mut scene = Scene::settled();
-    let stuck = |scene: &Scene| scene.truth.stuck(Some(scene.at(5)), scene.at(9));
-    let unflushed = Position::Inserted { end: Lsn(110), flushed: false };
-    assert_eq!(stuck(&scene), None, "all of it was flushed, as far as is known");
-    scene.see(1, 5, SYSTEM, 1, unflushed);
-    assert_eq!(stuck(&scene), Some(Key(1)));
-    assert_eq!(scene.truth.stuck(None, scene.at(9)), None, "nobody waits");
-    scene.replica(2, 6, 1, 110);
-    assert_eq!(stuck(&scene), Some(Key(1)));
-    scene.replica(3, 6, 1, 110);
-    assert_eq!(stuck(&scene), None);
+    let source = |scene: &Scene| {
+        let published = scene.truth.publish();
+        (published.source, published.source_why.map(|why| why.to_string()))
+    };
+    scene.truth.terms = Terms { source: FenceSource::Flush, ..TERMS };
+    scene.unflushed(1, 5, 1, (110, 104));
+    assert_eq!((source(&scene).0, scene.fence(5)), (FenceSource::Insert, Some(110)), "not looked at yet");
+    assert!(source(&scene).1.is_some());
+    scene.truth.audited(instance(9), None);
+    assert_eq!(source(&scene).0, FenceSource::Insert, "that was another server");
+    scene.truth.audited(instance(SYSTEM), None);
+    assert_eq!((source(&scene), scene.fence(0)), ((FenceSource::Flush, None), None));
+    scene.unflushed(1, 10, 1, (120, 115));
+    assert_eq!(scene.fence(0), Some(115));
+    scene.replica(2, 11, 1, 115);
+    assert_eq!(scene.truth.publish().view.nodes[1].lag_bytes, Some(5), "lag is against what was inserted");
+    scene.truth.audited(instance(SYSTEM), Some("role app".into()));
+    assert_eq!(source(&scene), (FenceSource::Insert, Some("role app".to_owned())));
+    assert_eq!(scene.fence(10), Some(120), "a fence of the refused kind is not given out any more");
+}
+
+#[test]
+fn commits_are_fences_of_the_primary_they_were_made_on() {
     let mut scene = Scene::settled();
+    scene.truth.terms = Terms { source: FenceSource::Commit, ..TERMS };
     scene.primary(1, 5, 1, 110);
-    assert_eq!(stuck(&scene), None, "all of it was flushed");
+    assert_eq!(scene.fence(0), None, "positions are no fences then");
+    let commit = |ms, lsn| Sample { sent: scene.base + Duration::from_millis(ms), lsn: Lsn(lsn) };
+    let (first, second, late) = (commit(6, 120), commit(8, 130), commit(25, 900));
+    scene.truth.committed(instance(9), first);
+    assert_eq!(scene.fence(0), None);
+    scene.truth.committed(instance(SYSTEM), first);
+    scene.truth.committed(instance(SYSTEM), second);
+    assert_eq!([scene.fence(0), scene.fence(7), scene.fence(9)], [Some(120), Some(130), None]);
+    scene.replica(3, 20, 2, 140);
+    scene.truth.committed(instance(SYSTEM), late);
+    assert_eq!(scene.fence(9), None, "it was superseded");
+}
+
+#[test]
+fn regressions_changes_and_refusals_are_counted() {
+    let mut scene = Scene::settled();
+    let counted = |scene: &Scene| {
+        let tallies = &scene.truth.tallies;
+        (tallies.lsn_regressions, tallies.epoch_changes, tallies.stale_primaries_refused)
+    };
+    scene.primary(1, 5, 1, 110);
+    scene.replica(2, 5, 1, 110);
+    assert_eq!(counted(&scene), (0, 0, 0));
+    scene.lost(2, 6);
+    scene.replica(2, 7, 1, 90);
+    scene.replica(2, 8, 1, 95);
+    assert_eq!(counted(&scene), (1, 0, 0), "a crash restart");
+    scene.primary(2, 10, 2, 95);
+    assert_eq!(counted(&scene), (1, 1, 1), "the old primary is refused");
+    scene.primary(1, 11, 1, 120);
+    assert_eq!(counted(&scene), (1, 1, 1), "as it was before");
+    scene.replica(3, 12, 2, 50);
+    assert_eq!(counted(&scene), (1, 1, 1), "another timeline counts anew");
 }
 
 #[test]
 fn a_new_configuration_keeps_what_is_known_by_key() {
     let mut scene = Scene::settled();
     let nodes = [(Key(3), Arc::from("c"), 5), (Key(9), Arc::from("d"), 1), (Key(1), Arc::from("z"), 0)];
-    scene.truth.configure(&nodes, Duration::from_secs(10), scene.at(5));
+    scene.truth.configure(&nodes, TERMS, scene.at(5));
     assert_eq!(scene.states(), "suS");
     let view = scene.truth.publish().view;
     assert_eq!(

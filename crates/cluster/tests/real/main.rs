@@ -1,8 +1,11 @@
 //! The monitors on a real primary with two streaming replicas.
 
 mod catalogues;
+mod cost;
 mod fences;
 mod nodes;
+mod reads;
+mod sources;
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::backend::{Column, TransactionStatus};
 use causeway_protocol::encode;
 use causeway_protocol::frame::{self, HEADER_LEN, Header};
 use causeway_protocol::frontend::MalformedMessage;
@@ -18,6 +18,8 @@ use causeway_routing::{Class, Command, Kind, Reason};
 use crate::config::PoolMode;
 
 use super::databases::must_be_unused;
+use super::finish::keeps_snapshot;
+use super::own;
 use super::unit::{Item, Note, UnitEnd};
 use super::{LARGE_FRAME, Lookups, Session};
 
@@ -30,6 +32,8 @@ pub(crate) enum Admitted {
     Local(usize),
     /// There is something to send: the unit is complete, or the client waits for an answer before it ends it.
     Ready,
+    /// The first bytes of the input, this many, ask for a token that covers everything acknowledged so far.
+    Fence(usize),
     /// The client says goodbye.
     Terminate,
 }
@@ -270,32 +274,53 @@ impl Session {
         lookups: &Lookups<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<Option<Admitted>, ErrorReport> {
-        let mut note = 0;
+        let (mut note, mut failing) = (0, None);
         if at.complete {
             let sql = frontend::query(at.body).map_err(malformed)?;
             let class = lookups.classify(sql, self.parameters.syntax);
             if self.unit.items.is_empty()
                 && !self.unit.is_started()
-                && self.answer_query(input, at, &class, reply)
+                && self.answer_query(input, at, &class, lookups, reply)
             {
                 return Ok(Some(Admitted::Local(at.frame.len())));
             }
+            if matches!(*class.commands, [Command::Show(ref name)] if **name == *own::FENCE)
+                && !self.unit.is_started()
+                && self.status != TransactionStatus::Failed
+            {
+                self.statements.remove(b"");
+                return Ok(Some(Admitted::Fence(at.frame.len())));
+            }
+            self.unit.heed(sql);
             self.judge(&class, lookups);
             self.look_for_databases(&class, sql);
-            note = self.commands(&class);
+            failing = own::failing(&class);
+            if failing.is_none() {
+                note = self.commands(&class);
+            }
         } else {
             self.unit.demand.primary(Reason::TooComplex);
         }
         // A simple Query ends the unnamed statement (exec_simple_query in src/backend/tcop/postgres.c).
         self.statements.remove(b"");
         self.server.unread_unnamed = false;
-        self.raw(Some(Request::Query), at, note);
+        match failing {
+            Some(sql) => self.unit.items.push(Item::Instead { sql }),
+            None => self.raw(Some(Request::Query), at, note),
+        }
         self.unit.end = UnitEnd::Closed;
         Ok(None)
     }
 
     /// Answers a query that needs no server; says whether it did.
-    fn answer_query(&mut self, input: &[u8], at: &At<'_>, class: &Class, reply: &mut Vec<u8>) -> bool {
+    fn answer_query(
+        &mut self,
+        input: &[u8],
+        at: &At<'_>,
+        class: &Class,
+        lookups: &Lookups<'_>,
+        reply: &mut Vec<u8>,
+    ) -> bool {
         if class.reason == Reason::Empty {
             self.statements.remove(b"");
             encode::empty_query_response(reply);
@@ -304,12 +329,13 @@ impl Session {
         }
         let [command] = &*class.commands else { return false };
         match command {
-            Command::Begin(_)
+            Command::Begin(modes)
                 if class.kind == Kind::BeginReadOnly
                     && self.status == TransactionStatus::Idle
                     && self.pin.is_none()
                     && self.mode == PoolMode::Transaction =>
             {
+                self.transaction.keeps_snapshot = keeps_snapshot(modes);
                 self.held_begin = Some(input.get(at.frame.clone()).unwrap_or_default().into());
                 self.status = TransactionStatus::InTransaction;
                 encode::command_complete(reply, begin_tag(at.body));
@@ -323,6 +349,11 @@ impl Session {
                 self.held_begin = None;
                 self.status = TransactionStatus::Idle;
                 encode::command_complete(reply, b"ROLLBACK");
+            }
+            // Servers know only those that were set.
+            Command::Show(name) if self.status != TransactionStatus::Failed => {
+                let Some(value) = self.settings.shown(name, lookups.level) else { return false };
+                encode_shown(reply, name, &value);
             }
             // In a failed transaction the server has to refuse it.
             Command::Deallocate(Some(name)) if self.status != TransactionStatus::Failed => {
@@ -357,6 +388,13 @@ impl Session {
         self.unit.clear();
         Some(Admitted::Local(admitted))
     }
+}
+
+/// The answer to SHOW, apart from ReadyForQuery.
+pub(crate) fn encode_shown(reply: &mut Vec<u8>, name: &str, value: &str) {
+    encode::row_description(reply, &[Column::text(name.as_bytes())]);
+    encode::data_row(reply, [Some(value.as_bytes())]);
+    encode::command_complete(reply, b"SHOW");
 }
 
 /// The tag of a statement that begins a transaction tells which of the two it was.

@@ -97,7 +97,7 @@ impl Session {
         self.give_answers_after(&mut forward);
         let mut outcome = Outcome::More;
         while outcome == Outcome::More {
-            at = self.pass_rows(at, &mut forward)?;
+            at = self.pass_rows(at, &mut forward);
             let rest = input.get(at..).unwrap_or_default();
             let Some(Header { tag, len }) = frame::header(rest)? else { break };
             let arrived = len.min(rest.len());
@@ -130,33 +130,19 @@ impl Session {
     }
 
     /// Rows make up the bulk: here only their headers are looked at.
-    fn pass_rows(&mut self, mut at: usize, forward: &mut Forward<'_>) -> Result<usize, FrameError> {
+    fn pass_rows(&mut self, at: usize, forward: &mut Forward<'_>) -> usize {
         if !self.pipeline.in_rows() || !self.pipeline.visible() {
-            return Ok(at);
+            return at;
         }
-        let start = at;
-        let mut rows = 0;
-        loop {
-            let rest = forward.input.get(at..).unwrap_or_default();
-            let Some(Header { tag, len }) = frame::header(rest)? else { break };
-            if !is_row(tag) {
-                break;
-            }
-            rows += 1;
-            if len > rest.len() {
-                self.server_passing = len - rest.len();
-                at += rest.len();
-                break;
-            }
-            at += len;
-        }
-        if at > start {
+        let rows = frame::rows(forward.input, at);
+        if rows.count > 0 {
             self.unit.commit();
-            self.counts.rows += rows;
-            self.counts.messages += rows;
-            forward.show(start..at);
+            self.counts.rows += rows.count;
+            self.counts.messages += rows.count;
+            self.server_passing = rows.missing;
+            forward.show(at..rows.end);
         }
-        Ok(at)
+        rows.end
     }
 
     fn pass_server_rest(&mut self, arrived: usize, forward: &mut Forward<'_>) -> usize {

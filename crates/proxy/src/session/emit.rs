@@ -147,6 +147,11 @@ impl Session {
                     self.pipeline.push(request, Origin::Client, *note);
                 }
             }
+            Item::Instead { sql } => {
+                books.unnamed = None;
+                encode::query(to_server, sql);
+                self.pipeline.push(Request::Query, Origin::Client, 0);
+            }
             Item::CopyEnd { frame } => {
                 to_server.extend_from_slice(input.get(frame.clone()).unwrap_or_default());
                 self.pipeline.copy_ended();

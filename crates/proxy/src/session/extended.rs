@@ -10,6 +10,7 @@ use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::{Class, Command, PinReason, Reason};
 
 use super::admit::{Admitted, At, malformed, unexpected};
+use super::own;
 use super::statements::{Content, SERVER_NAME_PREFIX, Statement};
 use super::unit::{Item, Note, is_tracked};
 use super::{Lookups, Session};
@@ -20,9 +21,10 @@ impl Session {
     pub(super) fn admit_parse(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<(), ErrorReport> {
         let parse = frontend::parse(at.body).map_err(malformed)?;
         let class = lookups.classify(parse.sql, self.parameters.syntax);
+        self.unit.heed(parse.sql);
         self.judge(&class, lookups);
         self.look_for_databases(&class, parse.sql);
-        let rewritten = self.deallocate_on_server(&class);
+        let rewritten = own::failing(&class).or_else(|| self.deallocate_on_server(&class));
         let sql = rewritten.as_deref().unwrap_or(parse.sql);
         let known = self.statements.find(parse.name);
         if parse.name.is_empty() {
@@ -89,6 +91,7 @@ impl Session {
             self.unknown_statement(Request::Bind, names.statement, at);
             return Ok(None);
         };
+        self.unit.heed(&statement.sql);
         self.judge(&statement.class, lookups);
         self.remember_portal(names.portal, &statement.class);
         let note = self.unit.uses(&statement);

@@ -105,7 +105,10 @@ impl Session {
         for class in &succeeded {
             for command in &class.commands {
                 status = match command {
-                    Command::Begin(_) => TransactionStatus::InTransaction,
+                    Command::Begin(modes) => {
+                        self.transaction.keeps_snapshot = keeps_snapshot(modes);
+                        TransactionStatus::InTransaction
+                    }
                     Command::Commit { chain } | Command::Rollback { chain } => {
                         // COMMIT of a failed transaction rolls it back.
                         let kept =
@@ -130,6 +133,7 @@ impl Session {
     /// A transaction, of one statement perhaps, is over: a rollback takes its settings back.
     fn end_transaction(&mut self, rolled_back: bool, books: &mut Books) {
         self.transaction.savepoints = false;
+        self.transaction.keeps_snapshot = false;
         if self.settings.changed_in_transaction() {
             self.settings.end_transaction(rolled_back);
             if rolled_back {
@@ -330,6 +334,11 @@ fn ends_with_its_transaction(reason: PinReason) -> bool {
             | PinReason::Snapshot
             | PinReason::BackendPid
     )
+}
+
+/// Whether all statements of a transaction see what its first one saw.
+pub(super) fn keeps_snapshot(modes: &Modes) -> bool {
+    matches!(modes.isolation, Some(Isolation::RepeatableRead | Isolation::Serializable))
 }
 
 /// The settings behind SET SESSION CHARACTERISTICS AS TRANSACTION.

@@ -13,6 +13,7 @@ mod databases;
 mod emit;
 mod extended;
 mod finish;
+mod own;
 mod parameters;
 pub(crate) mod settings;
 pub(crate) mod statements;
@@ -22,10 +23,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_pool::Settings;
 use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::encode;
 use causeway_protocol::pipeline::Pipeline;
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::cache::{StatementCache, SyntaxOptions};
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Class, PinReason};
+use causeway_routing::{Class, Fence, Kind, Level, PinReason};
 
 pub(crate) use self::admit::Admitted;
 pub(crate) use self::answer::Outcome;
@@ -50,6 +54,8 @@ pub(crate) struct Lookups<'a> {
     pub(crate) classifier: &'a Mutex<StatementCache>,
     pub(crate) registry: &'a StatementRegistry,
     pub(crate) catalogue: Option<&'a Catalogue>,
+    /// The level of a session that asks for none.
+    pub(crate) level: Level,
     pub(crate) metrics: &'a ProcessMetrics,
 }
 
@@ -125,6 +131,8 @@ struct Transaction {
     defines: bool,
     /// It has savepoints.
     savepoints: bool,
+    /// It began with an isolation level at which all of its statements see the same.
+    keeps_snapshot: bool,
 }
 
 // === impl Lookups ===
@@ -175,9 +183,27 @@ impl Session {
         }
     }
 
+    /// The consistency level of the gathered unit, if the session or a statement of it asks for one.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.unit.level.or(self.settings.level())
+    }
+
     /// What the gathered unit needs.
     pub(crate) fn demand(&self) -> Demand {
         self.unit.demand
+    }
+
+    /// The answer to SHOW causeway.fence.
+    pub(crate) fn show_fence(&self, fence: Option<Fence>, reply: &mut Vec<u8>) {
+        match fence {
+            Some(fence) => admit::encode_shown(reply, own::FENCE, &fence.to_string()),
+            None => {
+                let message = "the primary did not tell in time how far its log goes";
+                let report = ErrorReport::error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
+                encode::error_response(reply, &report);
+            }
+        }
+        encode::ready_for_query(reply, self.status);
     }
 
     /// The transaction status as the client knows it.
@@ -198,6 +224,13 @@ impl Session {
     /// Whether the running unit could run again on another server.
     pub(crate) fn may_retry(&self) -> bool {
         self.unit.progress == Progress::Held
+    }
+
+    /// Whether the gathered unit, inside a transaction, may see more than the transaction's earlier statements did.
+    pub(crate) fn takes_new_snapshot(&self) -> bool {
+        self.status == TransactionStatus::InTransaction
+            && !self.transaction.keeps_snapshot
+            && self.unit.demand.kind != Kind::TransactionControl
     }
 
     /// The databases that must have no connections for the gathered unit to succeed.

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use causeway_pool::{Change, Settings};
-use causeway_routing::SettingValue;
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::{Level, SettingValue};
+
+use super::own;
 
 /// Settings that a server consults at Parse. A server-side statement is shared only between sessions that agree on
 /// all of them.
@@ -34,6 +38,7 @@ pub(crate) struct SessionSettings {
     /// The same without what a standby must not get.
     for_standbys: Settings,
     serializable: bool,
+    level: Option<Level>,
     /// What was wanted before the running transaction, which may be one of a single statement, changed it.
     before_transaction: Option<Settings>,
     parse_key: Arc<str>,
@@ -58,6 +63,7 @@ impl SessionSettings {
             wanted: settings,
             for_standbys: Settings::default(),
             serializable: false,
+            level: None,
             before_transaction: None,
             parse_key: Arc::from(""),
         };
@@ -78,6 +84,23 @@ impl SessionSettings {
     /// Whether transactions of this session are serializable unless they say otherwise.
     pub(crate) fn serializable(&self) -> bool {
         self.serializable
+    }
+
+    /// The consistency level that the session has asked for.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.level
+    }
+
+    /// Why a session cannot have these settings.
+    pub(crate) fn refusal(&self) -> Option<ErrorReport> {
+        let (code, message, hint) = own::refusal(&self.wanted)?;
+        let code = SqlState::from_bytes(code.as_bytes()).unwrap_or(SqlState::INTERNAL_ERROR);
+        Some(ErrorReport::fatal(code, message).with_hint(hint))
+    }
+
+    /// What SHOW gives of a setting of Causeway's own.
+    pub(crate) fn shown(&self, name: &str, default: Level) -> Option<String> {
+        own::shown(name, &self.wanted, default)
     }
 
     /// A SET has succeeded.
@@ -133,6 +156,7 @@ impl SessionSettings {
         let isolation = self.wanted.value("default_transaction_isolation");
         self.serializable =
             isolation.is_some_and(|value| value.to_ascii_lowercase().contains("serializable"));
+        self.level = own::level(&self.wanted);
         self.for_standbys = self.wanted.clone();
         for name in NOT_FOR_STANDBYS {
             self.for_standbys.reset(name);

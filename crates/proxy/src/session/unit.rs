@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use causeway_pool::{StatementId, Statements};
 use causeway_protocol::pipeline::Request;
-use causeway_routing::{Class, Command, Kind, PinReason, Reason, resolve::Verdict};
+use causeway_routing::{Class, Command, Kind, Level, PinReason, Reason, resolve::Verdict};
 
+use super::own;
 use super::statements::{Names, Statement};
 
 /// What a unit needs, joined over everything in it.
@@ -29,6 +30,8 @@ pub(crate) struct Demand {
 pub(crate) enum Item {
     /// Forwarded as it is; the range may reach beyond what has arrived.
     Raw { request: Option<Request>, frame: Range<usize>, note: u32 },
+    /// A query in place of the client's.
+    Instead { sql: Box<[u8]> },
     /// CopyDone or CopyFail.
     CopyEnd { frame: Range<usize> },
     /// Parse.
@@ -89,6 +92,8 @@ pub(crate) struct Unit {
     pub(crate) admitted: usize,
     /// What it needs.
     pub(crate) demand: Demand,
+    /// The consistency level that a comment in it asks for.
+    pub(crate) level: Option<Level>,
     /// By token less one.
     pub(crate) notes: Vec<Note>,
     /// Statements that this unit's Parses put on the server, if they succeed.
@@ -180,6 +185,14 @@ impl Demand {
 // === impl Unit ===
 
 impl Unit {
+    /// Takes in what the comment at the head of a text asks for; statements at odds go to the primary.
+    pub(crate) fn heed(&mut self, sql: &[u8]) {
+        if let Some(level) = own::hint(sql) {
+            let agreed = self.level.is_none_or(|known| known == level);
+            self.level = Some(if agreed { level } else { Level::Primary });
+        }
+    }
+
     /// Keeps a note and returns the token to find it by.
     pub(crate) fn note(&mut self, note: Note) -> u32 {
         self.notes.push(note);
@@ -273,6 +286,7 @@ impl Unit {
         self.progress = Progress::Gathered;
         self.admitted = 0;
         self.demand = Demand::default();
+        self.level = None;
         self.dropped = None;
         self.pin = None;
         self.end = UnitEnd::Open;

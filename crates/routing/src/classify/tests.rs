@@ -419,6 +419,36 @@ fn limits_are_kept_and_what_is_beyond_them_is_still_followed() {
     assert!(matches!(&*several.commands, [Command::Pin(_), Command::Set { .. }]));
 }
 
+#[test]
+fn a_text_is_not_looked_at_for_ever() {
+    let unknown = Class::unknown(Reason::TooComplex);
+    assert_eq!(unknown.kind, Kind::WriteSession);
+    assert_eq!(class(&"select 1;".repeat(500_000)), unknown);
+    assert_eq!(class(&format!("SELECT '{}'", "a".repeat(2 << 20))), unknown);
+    assert_eq!(class(&"SET a = 1;".repeat(1001)), unknown);
+    assert_eq!(class(&"SET a = 1;".repeat(1000)).commands.len(), 1000);
+    assert_eq!(kind(&"SELECT 1;".repeat(1000)), Kind::Read);
+    // What comes after the tokens have run out is not parsed.
+    let list = |n: usize| format!("SELECT a FROM t WHERE a IN (1{})", ", 2".repeat(n));
+    assert_eq!(kind(&list(4000)), Kind::Read);
+    assert_eq!(class(&list(5000)).reason, Reason::TooComplex);
+    let several = class(&format!(
+        "{0}; {0}; SET a = 1; INSERT INTO t VALUES (1); CREATE TEMP TABLE x (a int)",
+        list(4000)
+    ));
+    assert_eq!((several.kind, several.reason), (Kind::WriteSession, Reason::TooComplex));
+    assert!(matches!(
+        &*several.commands,
+        [
+            Command::Plain,
+            Command::Plain,
+            Command::Set { .. },
+            Command::Plain,
+            Command::Pin(PinReason::TemporaryTable)
+        ]
+    ));
+}
+
 /// Each shape is tried at every size up to where it is refused, on a stack as small as that of a thread of the runtime.
 #[test]
 fn no_shape_overflows_the_stack() {

@@ -81,19 +81,16 @@ fn a_fence_is_never_passed_over() {
         let decision = Router.route(&request(Requirement::Fence(fence(150))), &nodes, &[], random);
         assert_eq!(decision.target, Target::Replica(NodeId(2)));
     }
-    assert_eq!(route(&request(Requirement::Fence(fence(201))), &nodes), (PRIMARY, Reason::SessionFence));
-    assert_eq!(route(&request(Requirement::Unknown), &nodes), (PRIMARY, Reason::SessionFence));
+    assert_eq!(route(&request(Requirement::Fence(fence(201))), &nodes), (PRIMARY, Reason::Fence));
+    assert_eq!(route(&request(Requirement::Unknown), &nodes), (PRIMARY, Reason::Fence));
     let eventual = Request { level: Level::Eventual, ..request(Requirement::Unknown) };
     assert!(matches!(route(&eventual, &nodes).0, Target::Replica(_)));
     let mut unseen = view(&[(1, 100)]);
     unseen.nodes[1].observation = None;
-    assert_eq!(route(&request(Requirement::Fence(fence(1))), &unseen), (PRIMARY, Reason::SessionFence));
+    assert_eq!(route(&request(Requirement::Fence(fence(1))), &unseen), (PRIMARY, Reason::Fence));
     let mut other_timeline = view(&[(1, 100)]);
     other_timeline.nodes[1].observation = Some(Observation { system_id: 1, timeline: 2, lsn: Lsn(500) });
-    assert_eq!(
-        route(&request(Requirement::Fence(fence(1))), &other_timeline),
-        (PRIMARY, Reason::SessionFence)
-    );
+    assert_eq!(route(&request(Requirement::Fence(fence(1))), &other_timeline), (PRIMARY, Reason::Fence));
 }
 
 #[test]

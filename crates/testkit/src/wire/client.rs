@@ -13,7 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::login::Login;
 use super::message::Message;
 use super::request::{self, Request};
+use super::stream::Stream;
 use super::{PATIENCE, Reader};
+use crate::tls::{self, Tls};
 
 /// What a client needs to cancel its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub struct Key {
 /// test with the messages received so far in that call.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     reader: Reader,
     password: Option<String>,
     key: Option<Key>,
@@ -70,7 +72,7 @@ impl Client {
     fn over(stream: TcpStream) -> io::Result<Self> {
         // Otherwise the kernel joins writes that a test wants apart.
         stream.set_nodelay(true)?;
-        let reader = Reader::default();
+        let (stream, reader) = (Stream::Plain(stream), Reader::default());
         Ok(Self { stream, reader, password: None, key: None, parameters: BTreeMap::new(), status: None })
     }
 
@@ -86,6 +88,35 @@ impl Client {
         let succeeded = greeting.last().is_some_and(|last| last.tag == b'Z');
         assert!(succeeded, "login with {parameters:?}: {greeting:?}");
         (client, greeting)
+    }
+
+    /// Asks for TLS, and begins it.
+    pub async fn tls(mut self, tls: &Tls) -> Self {
+        self.send_bytes(&request::ssl_request()).await;
+        assert_eq!(self.recv_byte().await, b'S', "TLS is to be had");
+        self.direct_tls(tls).await
+    }
+
+    /// Begins TLS without asking for it.
+    pub async fn direct_tls(self, tls: &Tls) -> Self {
+        self.try_direct_tls(tls).await.expect("a TLS handshake")
+    }
+
+    /// As [`direct_tls`](Self::direct_tls), where a failure is a possible outcome.
+    ///
+    /// # Errors
+    ///
+    /// Those of the handshake.
+    pub async fn try_direct_tls(self, tls: &Tls) -> io::Result<Self> {
+        let Stream::Plain(stream) = self.stream else { panic!("a connection has TLS once") };
+        let connecting = tls.connector().connect(tls::server_name(), stream);
+        let stream = within("a TLS handshake", connecting).await?;
+        Ok(Self { stream: Stream::Tls(Box::new(stream)), ..self })
+    }
+
+    /// Uses this connection to cancel another client's query; as [`cancel`](super::cancel).
+    pub async fn cancel(self, key: &Key) -> Vec<u8> {
+        super::cancel_over(self.stream, key).await
     }
 
     /// What to answer when asked for a password.
@@ -142,7 +173,11 @@ impl Client {
     ///
     /// Those of `write(2)`.
     pub async fn try_send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        within("the server to take what was sent", self.stream.write_all(bytes)).await
+        let sending = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        within("the server to take what was sent", sending).await
     }
 
     /// Sends the bytes in pieces of these sizes, the rest as the last, so far apart that each arrives by itself.
@@ -289,12 +324,12 @@ impl Client {
 
     /// This side's address.
     pub fn local_address(&self) -> SocketAddr {
-        self.stream.local_addr().expect("the address of a connected socket")
+        self.stream.socket().local_addr().expect("the address of a connected socket")
     }
 
     /// Closes the connection with a reset, as a client that crashes with unread data does.
     pub fn reset(self) {
-        self.stream.set_zero_linger().expect("an option of the socket");
+        self.stream.socket().set_zero_linger().expect("an option of the socket");
     }
 
     /// Closes this side's half of the connection and goes on reading.

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use causeway_pool::Books;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::Level;
 use causeway_routing::cache::{CacheLimits, StatementCache};
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::classify::Limits;
@@ -191,6 +192,7 @@ impl Rig {
             classifier: &self.classifier,
             registry: &self.registry,
             catalogue: self.catalogue.as_ref(),
+            level: Level::Cluster,
             metrics: &self.metrics,
         };
         if peer.running {
@@ -200,7 +202,7 @@ impl Rig {
             Err(report) => peer.over = Some(Over::Report(report)),
             Ok(Admitted::NeedMore) => return false,
             Ok(Admitted::Terminate) => peer.over = Some(Over::Terminated),
-            Ok(Admitted::Local(consumed)) => {
+            Ok(Admitted::Local(consumed) | Admitted::Fence(consumed)) => {
                 peer.inbound.drain(..consumed);
                 peer.show_answer();
             }
@@ -307,12 +309,13 @@ impl Rig {
             classifier: &self.classifier,
             registry: &self.registry,
             catalogue: self.catalogue.as_ref(),
+            level: Level::Cluster,
             metrics: &self.metrics,
         };
         match peer.session.admit(&peer.inbound, &lookups, &mut peer.answer) {
             Err(report) => peer.over = Some(Over::Report(report)),
             Ok(Admitted::Terminate) => peer.over = Some(Over::Terminated),
-            Ok(Admitted::Local(consumed)) => {
+            Ok(Admitted::Local(consumed) | Admitted::Fence(consumed)) => {
                 peer.inbound.drain(..consumed);
             }
             Ok(Admitted::NeedMore | Admitted::Ready) => {

@@ -1,0 +1,364 @@
+//! What a session's reads must see, and the wait until a replica shows it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_pool::Lease;
+use causeway_protocol::report::ErrorReport;
+use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::resolve::Verdict;
+use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
+use causeway_routing::{Fence, Kind, Level, Lsn, NodeId, Reason, Role, View};
+use rand::Rng as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::{Client, End};
+use crate::config::{Fallback, PoolMode};
+use crate::control::{ControlPlane, Need};
+use crate::lease::Denied;
+use crate::metrics::ReadOutcome;
+use crate::registry::ClientState;
+use crate::session::Demand;
+
+/// What a session's reads must see, as far as that is the session's own matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// When something that was not proven to be a read was last acknowledged.
+    last_write: Option<Instant>,
+    /// The replica that answered the last read, and when.
+    last_read: Option<(NodeId, Instant)>,
+    /// A fence found before, and the moment up to which it covers everything.
+    fence: Option<(Instant, Fence)>,
+}
+
+/// What one read must see.
+#[derive(Clone, Copy, Debug)]
+enum Must {
+    /// Nothing in particular.
+    Nothing,
+    /// Everything acknowledged before a moment.
+    Since(Instant),
+    /// Everything that a token covers.
+    Token(Fence),
+}
+
+/// Where a unit goes.
+pub(crate) struct Choice {
+    pub(crate) decision: Decision,
+    /// What the read must see there, if it is one that must see something.
+    pub(crate) fence: Option<Fence>,
+    /// The right to put a read that no replica could serve on the primary.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Something that was not proven to be a read has been acknowledged, or may have happened.
+    pub(crate) fn wrote(&mut self, now: Instant) {
+        self.last_write = Some(now);
+    }
+
+    /// A replica has answered a read.
+    pub(crate) fn read(&mut self, node: NodeId, now: Instant) {
+        self.last_read = Some((node, now));
+    }
+
+    /// The replica that may go on answering at level `session`: what it has shown, it still shows.
+    fn same_replica(&self, view: &View, excluded: &[NodeId]) -> Option<NodeId> {
+        let (id, _) = self.last_read?;
+        let node = view.node(id).filter(|node| node.serves_reads() && !excluded.contains(&id))?;
+        let Some(written) = self.last_write else { return Some(id) };
+        let (covered, fence) = self.fence?;
+        let shown = node.observation.is_some_and(|seen| seen.covers(&fence));
+        (covered >= written && shown).then_some(id)
+    }
+
+    fn must(&self, level: Level, now: Instant, control: &dyn ControlPlane) -> Must {
+        match level {
+            Level::Cluster => Must::Since(now),
+            Level::Router => Must::Since(control.last_write()),
+            Level::Session => {
+                let read = self.last_read.map(|(_, at)| at);
+                self.last_write.max(read).map_or(Must::Nothing, Must::Since)
+            }
+            // Before the machine started there was nothing to see.
+            Level::Bounded(age) => now.checked_sub(age).map_or(Must::Nothing, Must::Since),
+            Level::Eventual | Level::Primary => Must::Nothing,
+            Level::After(token) => Must::Token(token),
+        }
+    }
+
+    /// A fence for that, if one is known.
+    fn requirement(&mut self, must: Must, view: &View, control: &dyn ControlPlane) -> Requirement {
+        let since = match must {
+            Must::Nothing => return Requirement::None,
+            Must::Token(fence) => return Requirement::Fence(fence),
+            Must::Since(since) => since,
+        };
+        // After a change of primary a fence of the old timeline is covered by nobody.
+        let timeline = view.fence.map(|fence| fence.timeline);
+        let known = self.fence.filter(|(covered, fence)| {
+            *covered >= since && timeline.is_none_or(|timeline| timeline == fence.timeline)
+        });
+        let fence = match known {
+            Some((_, fence)) => Some(fence),
+            None => control.fence_since(since).inspect(|fence| self.fence = Some((since, *fence))),
+        };
+        fence.map_or(Requirement::Unknown, Requirement::Fence)
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Where the gathered unit goes, once what it must see is known to be there, or is not in time.
+    pub(crate) async fn choose(&mut self, excluded: &[NodeId]) -> Result<Result<Choice, Denied>, End> {
+        let demand = self.session.demand();
+        let level = self.level();
+        if self.home.mode == PoolMode::Session {
+            let primary = self.home.control.view().primary;
+            let decision = Decision { target: Target::Primary(primary), reason: Reason::Pinned };
+            return Ok(Ok(Choice { decision, fence: None, permit: None }));
+        }
+        let mut waited = false;
+        loop {
+            let view = self.home.control.view();
+            let must = self.must(demand, level);
+            let requirement = self.memory.requirement(must, &view, &*self.home.control);
+            let fence = match requirement {
+                Requirement::Fence(fence) => Some(fence),
+                Requirement::None | Requirement::Unknown => None,
+            };
+            if level == Level::Session
+                && demand.replica
+                && let Some(node) = self.memory.same_replica(&view, excluded)
+            {
+                let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
+                return Ok(Ok(Choice {
+                    decision,
+                    fence: self.memory.fence.map(|(_, fence)| fence),
+                    permit: None,
+                }));
+            }
+            let request = Request {
+                verdict: verdict(demand),
+                level,
+                requirement,
+                serializable: self.session.settings.serializable(),
+                excluded,
+            };
+            let decision = Router.route(&request, &view, self.home.loads(), self.random.next_u64());
+            if decision.reason != Reason::Fence {
+                if demand.replica && !matches!(must, Must::Nothing) {
+                    let outcome = if waited { ReadOutcome::Waited } else { ReadOutcome::Direct };
+                    self.count_read(level, outcome);
+                }
+                return Ok(Ok(Choice { decision, fence, permit: None }));
+            }
+            waited = true;
+            if !self.await_sight(must, fence).await? {
+                return self.fall_back(level, decision, fence, &view).await;
+            }
+        }
+    }
+
+    /// Whose writes the gathered unit must see.
+    pub(crate) fn level(&self) -> Level {
+        self.session.level().unwrap_or(self.home.level)
+    }
+
+    /// A fence that covers everything acknowledged so far; `None` if there is none in time.
+    pub(crate) async fn ask_fence(&mut self) -> Result<Option<Fence>, End> {
+        let until = self.arrived + self.home.checkout_timeout;
+        let fence = self.home.control.fence(self.arrived);
+        self.entry.enter(ClientState::Waiting);
+        let fence = Box::pin(self.wait(timeout_at(until, fence))).await;
+        self.entry.enter(ClientState::Active);
+        Ok(fence?.ok().and_then(Result::ok))
+    }
+
+    fn must(&self, demand: Demand, level: Level) -> Must {
+        if demand.replica {
+            self.memory.must(level, self.arrived, &*self.home.control)
+        } else {
+            Must::Nothing
+        }
+    }
+
+    fn count_read(&self, level: Level, outcome: ReadOutcome) {
+        self.home.metrics.read(level, outcome, self.arrived.elapsed());
+    }
+
+    /// Waits for a fence, or for a replica to reach it; false when it takes too long.
+    async fn await_sight(&mut self, must: Must, fence: Option<Fence>) -> Result<bool, End> {
+        let budget = match self.home.consistency.fallback {
+            Fallback::Wait => self.home.checkout_timeout,
+            Fallback::Primary | Fallback::Error => self.home.consistency.wait,
+        };
+        let until = self.arrived + budget;
+        match (must, fence) {
+            (_, Some(fence)) => {
+                let need = Need { fence, node: None, since: None, until };
+                let reached = self.home.control.position(&need);
+                self.wait_until(until, reached).await
+            }
+            (Must::Since(moment), None) => {
+                let found = self.home.control.fence(moment);
+                self.wait_until(until, found).await
+            }
+            (Must::Nothing | Must::Token(_), None) => Ok(true),
+        }
+    }
+
+    /// Whether something came in time.
+    async fn wait_until<T>(
+        &mut self,
+        until: Instant,
+        event: tokio::sync::oneshot::Receiver<T>,
+    ) -> Result<bool, End> {
+        self.entry.enter(ClientState::Waiting);
+        // What waits is large, and what does not need not have room for it.
+        let outcome = Box::pin(self.wait(timeout_at(until, event))).await;
+        self.entry.enter(ClientState::Active);
+        // The wait is not the node's.
+        self.started = Instant::now();
+        Ok(matches!(outcome?, Ok(Ok(_))))
+    }
+
+    /// No replica has shown in time what the read must see.
+    async fn fall_back(
+        &mut self,
+        level: Level,
+        decision: Decision,
+        fence: Option<Fence>,
+        view: &View,
+    ) -> Result<Result<Choice, Denied>, End> {
+        if self.home.consistency.fallback != Fallback::Primary {
+            self.count_read(level, ReadOutcome::Failed);
+            return Ok(Err(Denied::Report(not_shown(level, fence, view, self.arrived.elapsed()))));
+        }
+        if let Level::After(token) = level
+            && !self.primary_covers(token).await?
+        {
+            self.count_read(level, ReadOutcome::Failed);
+            return Ok(Err(Denied::Report(not_shown(level, fence, view, self.arrived.elapsed()))));
+        }
+        self.count_read(level, ReadOutcome::FellBack);
+        // Replicas that fall behind must not turn all of their reads on the primary at once: the rest queue.
+        let permits = Arc::clone(&self.home.fallbacks);
+        let deadline = self.started + self.home.checkout_timeout;
+        let permit = match Arc::clone(&permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => match Box::pin(self.wait(timeout_at(deadline, permits.acquire_owned()))).await? {
+                Ok(Ok(permit)) => permit,
+                Ok(Err(_)) | Err(_) => return Ok(Err(Denied::Report(too_many_fallbacks()))),
+            },
+        };
+        Ok(Ok(Choice { decision, fence, permit: Some(permit) }))
+    }
+
+    /// Whether the primary has what a token covers: it may be another than the one that gave it.
+    async fn primary_covers(&mut self, token: Fence) -> Result<bool, End> {
+        let now = self.ask_fence().await?;
+        Ok(now.is_some_and(|now| {
+            now.system_id == token.system_id && now.timeline == token.timeline && now.lsn >= token.lsn
+        }))
+    }
+
+    /// Whether a replica is known to show, over this connection, what the read must see; waits for it if need be.
+    pub(crate) async fn shows(
+        &mut self,
+        lease: &Lease,
+        node: NodeId,
+        fence: Option<Fence>,
+    ) -> Result<bool, End> {
+        let Some(fence) = fence else { return Ok(true) };
+        let until = self.arrived + self.home.consistency.wait;
+        if self.shows_now(lease, node, fence) {
+            return Ok(true);
+        }
+        let need = Need { fence, node: Some(node), since: Some(lease.opened_at()), until };
+        let reached = self.home.control.position(&need);
+        Ok(self.wait_until(until, reached).await? && self.shows_now(lease, node, fence))
+    }
+
+    fn shows_now(&self, lease: &Lease, node: NodeId, fence: Fence) -> bool {
+        let view = self.home.control.view();
+        let seen = view.node(node).and_then(|node| node.observation);
+        seen.is_some_and(|seen| seen.covers(&fence)) && self.home.control.holds(node, lease)
+    }
+
+    /// In a transaction on a replica each statement takes a new snapshot, and may be the first after a write that it must
+    /// see (READ COMMITTED, `GetTransactionSnapshot` in `src/backend/utils/time/snapmgr.c`).
+    pub(crate) async fn follow_on(&mut self) -> Result<(), End> {
+        let Some(held) = self.held.take() else { return Ok(()) };
+        let (level, until) = (self.level(), self.arrived + self.home.consistency.wait);
+        let must = self.memory.must(level, self.arrived, &*self.home.control);
+        // Its own replica's past is no question here.
+        let must = if level == Level::Session { Must::Nothing } else { must };
+        let shown = loop {
+            let view = self.home.control.view();
+            match self.memory.requirement(must, &view, &*self.home.control) {
+                Requirement::None => break Ok(true),
+                Requirement::Fence(fence) => break self.shows(&held.lease, held.id, Some(fence)).await,
+                Requirement::Unknown => {}
+            }
+            match self.await_sight(must, None).await {
+                Ok(true) if Instant::now() < until => {}
+                Ok(_) => break Ok(false),
+                Err(end) => break Err(end),
+            }
+        };
+        let (node, waited) = (Arc::clone(&held.pool.key.node), self.arrived.elapsed());
+        self.held = Some(held);
+        match shown? {
+            true => Ok(()),
+            false => Err(End::Report(fell_behind(level, &node, waited))),
+        }
+    }
+}
+
+fn verdict(demand: Demand) -> Verdict {
+    // The unit as a whole is a read or it is not; only a read has a requirement to go by.
+    let kind = if demand.replica { Kind::Read } else { Kind::Write };
+    Verdict { kind, reason: demand.reason }
+}
+
+fn not_shown(level: Level, fence: Option<Fence>, view: &View, waited: Duration) -> ErrorReport {
+    let replicas = view.nodes.iter().filter(|node| node.role == Role::Replica);
+    let best: Option<Lsn> = replicas.filter_map(|node| Some(node.observation?.lsn)).max();
+    let detail = match (fence, best) {
+        (Some(fence), Some(best)) => {
+            format!("It must show {fence}; the best replica has replayed up to {best}.")
+        }
+        (Some(fence), None) => format!("It must show {fence}; the position of no replica is known."),
+        (None, _) => "The primary did not tell in time what it must show.".to_owned(),
+    };
+    let message = format!("no replica could serve the read at consistency level {level}");
+    ErrorReport::error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        .with_detail(format!("{detail} Waited {} ms.", waited.as_millis()))
+        .with_hint("Raise consistency.wait, or set consistency.fallback to primary.")
+}
+
+fn fell_behind(level: Level, node: &str, waited: Duration) -> ErrorReport {
+    let message = format!("the replica does not show what a read at consistency level {level} must see");
+    ErrorReport::fatal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        .with_detail(format!(
+            "The transaction cannot leave node \"{node}\", which did not catch up within {} ms.",
+            waited.as_millis()
+        ))
+        .with_hint("Begin the transaction again, or begin it without READ ONLY to run it on the primary.")
+}
+
+fn too_many_fallbacks() -> ErrorReport {
+    ErrorReport::error(
+        SqlState::TOO_MANY_CONNECTIONS,
+        "too many reads wait for the primary in place of a replica",
+    )
+    .with_detail(
+        "No replica has replayed what they must see, and consistency.fallback_limit of them run there.",
+    )
+    .with_hint("SHOW NODES on the console tells how far the replicas are behind.")
+}
