@@ -223,5 +223,9 @@ async fn a_configuration_mistake_is_refused_with_its_place() {
     assert!(refusal.log.contains("causeway.yaml:") && refusal.log.contains("size"), "{}", refusal.log);
     let yaml = yaml_for(sandbox) + "consistency: { default: strong }\n";
     let Err(refusal) = Causeway::try_start(&yaml).await else { panic!("an unknown level is accepted") };
-    assert!(refusal.log.contains("consistency.default") && refusal.log.contains("bounded"), "{}", refusal.log);
+    assert!(
+        refusal.log.contains("consistency.default") && refusal.log.contains("bounded"),
+        "{}",
+        refusal.log
+    );
 }

@@ -199,6 +199,6 @@ mod tests {
         assert_eq!(totals.epoch_changes, 3);
         let seconds = totals.fence_seconds;
         assert_eq!((seconds.count, seconds.sum), (2, Duration::from_micros(1_000_050)));
-        assert_eq!((seconds.buckets[0], seconds.buckets[12]), (1, 1));
+        assert_eq!((seconds.buckets[0], seconds.buckets[11]), (1, 1));
     }
 }

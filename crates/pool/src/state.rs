@@ -398,7 +398,11 @@ impl State {
 }
 
 fn shortest_life(config: &Config) -> Duration {
-    if config.lifetime.is_zero() { Duration::MAX } else { config.lifetime - config.lifetime / 10 }
+    if config.lifetime.is_zero() {
+        Duration::MAX
+    } else {
+        config.lifetime.saturating_sub(config.lifetime / 10)
+    }
 }
 
 // === impl Waiter ===

@@ -406,6 +406,14 @@ impl Client {
             self.flush_last().await;
         }
         self.shared.metrics.process.disconnects.add(1);
+        self.inbound.consume(usize::MAX);
+        socket::give_back(&mut self.inbound);
+        self.outbound.consume(usize::MAX);
+        socket::give_back(&mut self.outbound);
+        for vector in [&mut self.answer, &mut self.to_server] {
+            vector.clear();
+            scratch::give_back(vector);
+        }
     }
 }
 

@@ -313,10 +313,7 @@ impl Client {
         };
         let (node, waited) = (Arc::clone(&held.pool.key.node), self.arrived.elapsed());
         self.held = Some(held);
-        match shown? {
-            true => Ok(()),
-            false => Err(End::Report(fell_behind(level, &node, waited))),
-        }
+        if shown? { Ok(()) } else { Err(End::Report(fell_behind(level, &node, waited))) }
     }
 }
 

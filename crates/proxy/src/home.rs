@@ -21,6 +21,7 @@ use crate::pools::{NodeLoad, NodePool, PoolPolicy};
 const CATALOGUE_KEPT: Duration = Duration::from_millis(5);
 
 /// One database and user under one configuration.
+#[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) control: Arc<dyn ControlPlane>,

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease, Settings};
+use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
 use causeway_protocol::backend::{self, TransactionStatus, tag};
 use causeway_protocol::encode;
 use causeway_protocol::frame;
@@ -30,7 +30,7 @@ const REMEMBERED: usize = 4096;
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// Logins that the primary has accepted lately, and what it reported.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct LoginCache {
     logins: Mutex<HashMap<LoginKey, Remembered>>,
 }
@@ -42,12 +42,19 @@ struct LoginKey {
     settings: Vec<(Box<str>, Box<str>)>,
 }
 
-#[derive(Debug)]
 struct Remembered {
     at: Instant,
+    known: Arc<Known>,
+}
+
+/// What all who log in alike have in common.
+struct Known {
     parameters: Told,
-    /// What all who log in alike want: shared, so that comparing it with what a connection has is comparing pointers.
-    settings: Settings,
+    /// The same as messages.
+    greeting: Box<[u8]>,
+    /// Shared, so that comparing them with what a connection has is comparing pointers.
+    settings: SessionSettings,
+    home: Home,
 }
 
 /// A client that may begin.
@@ -66,19 +73,18 @@ impl LoginCache {
         self.logins.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<(Told, Settings)> {
+    fn find(&self, key: &LoginKey, lifetime: Duration) -> Option<Arc<Known>> {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         let remembered = logins.get(key).filter(|remembered| remembered.at.elapsed() < lifetime)?;
-        Some((Arc::clone(&remembered.parameters), remembered.settings.clone()))
+        Some(Arc::clone(&remembered.known))
     }
 
-    fn remember(&self, key: LoginKey, parameters: &Told, settings: &SessionSettings) {
+    fn remember(&self, key: LoginKey, known: &Arc<Known>) {
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         if logins.len() >= REMEMBERED {
             logins.clear();
         }
-        let (parameters, settings) = (Arc::clone(parameters), settings.wanted(false).clone());
-        logins.insert(key, Remembered { at: Instant::now(), parameters, settings });
+        logins.insert(key, Remembered { at: Instant::now(), known: Arc::clone(known) });
     }
 }
 
@@ -100,45 +106,57 @@ pub(crate) async fn login(
     }
     let database: Arc<str> = Arc::from(&*startup.database);
     let user: Arc<str> = Arc::from(&*startup.user);
-    let Some(mut home) = Home::find(shared, &database, &user) else {
-        let message = format!("database \"{database}\" does not exist");
+    let application_name = startup.setting("application_name").unwrap_or_default().into();
+    let key =
+        LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
+    let lifetime = shared.snapshot.load().defaults.login_cache;
+    let known = match shared.logins.find(&key, lifetime) {
+        Some(known) => known,
+        None => introduce(shared, key).await?,
+    };
+    let (address, tls) = (door.address, door.stream.tls());
+    let who = Introduction { database, user, application_name, address, tls };
+    let entry = shared.clients.register(who);
+    door.outbound.extend_from_slice(&known.greeting);
+    encode::backend_key_data(&mut door.outbound, &entry.key);
+    encode::ready_for_query(&mut door.outbound, TransactionStatus::Idle);
+    door.flush().await?;
+    shared.metrics.process.logins.add(1);
+    Ok(LoggedIn {
+        home: known.home.clone(),
+        entry,
+        settings: known.settings.clone(),
+        parameters: Arc::clone(&known.parameters),
+    })
+}
+
+/// Has the primary accept a login that nobody has made lately, and remembers it.
+async fn introduce(shared: &Shared, key: LoginKey) -> Result<Arc<Known>, Turned> {
+    let Some(mut home) = Home::find(shared, &key.database, &key.user) else {
+        let message = format!("database \"{}\" does not exist", key.database);
         return Err(Turned::Report(
             ErrorReport::fatal(SqlState::INVALID_CATALOG_NAME, message)
                 .with_hint("databases in Causeway's configuration has neither this name nor \"*\"."),
         ));
     };
-    let application_name = startup.setting("application_name").unwrap_or_default().into();
-    let key =
-        LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
-    let lifetime = home.snapshot.defaults.login_cache;
-    let (parameters, settings) = if let Some((parameters, known)) = shared.logins.find(&key, lifetime) {
-        (parameters, SessionSettings::of(known))
-    } else {
-        let settings = SessionSettings::new(key.settings.iter().map(|(name, value)| (&**name, &**value)));
-        if let Some(report) = settings.refusal() {
-            return Err(Turned::Report(report));
-        }
-        let parameters = ask_primary(shared, &mut home, &settings).await?;
-        shared.logins.remember(key, &parameters, &settings);
-        (parameters, settings)
-    };
-    let (address, tls) = (door.address, door.stream.tls());
-    let who = Introduction { database, user, application_name, address, tls };
-    let entry = shared.clients.register(who);
-    greet(&mut door.outbound, &parameters, &entry);
-    door.flush().await?;
-    shared.metrics.process.logins.add(1);
-    Ok(LoggedIn { home, entry, settings, parameters })
+    let settings = SessionSettings::new(key.settings.iter().map(|(name, value)| (&**name, &**value)));
+    if let Some(report) = settings.refusal() {
+        return Err(Turned::Report(report));
+    }
+    let parameters = ask_primary(shared, &mut home, &settings).await?;
+    let known = Arc::new(Known { greeting: greeting(&parameters), parameters, settings, home });
+    shared.logins.remember(key, &known);
+    Ok(known)
 }
 
-fn greet(out: &mut Vec<u8>, parameters: &Told, entry: &Registration) {
+fn greeting(parameters: &Told) -> Box<[u8]> {
+    let mut out = Vec::new();
     for (name, value) in parameters.iter() {
         // The client's server is the primary, whatever it was when this connection to it was made.
         let value: &[u8] = if &**name == "in_hot_standby" { b"off" } else { value };
-        encode::parameter_status(out, name.as_bytes(), value);
+        encode::parameter_status(&mut out, name.as_bytes(), value);
     }
-    encode::backend_key_data(out, &entry.key);
-    encode::ready_for_query(out, TransactionStatus::Idle);
+    out.into()
 }
 
 /// Has the primary accept the login, and returns what it reports for these settings.

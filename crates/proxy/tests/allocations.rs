@@ -3,6 +3,8 @@
 //! The data plane runs on the thread that is measured; the client and the server, which allocate as they please, on
 //! others.
 
+#![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -273,7 +275,7 @@ fn allocations(first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static
     let proxy = Proxy::new(snapshot(server_port), Arc::new(Metrics::default()));
     runtime.spawn(async move { proxy.serve(Listener::Tcp(listener), Arc::new(NoConsole)).await });
     let (warm, mut warmed) = tokio::sync::mpsc::channel(1);
-    let (go, gone) = mpsc::channel();
+    let (go, gone) = mpsc::sync_channel(1);
     let (end, mut ended) = tokio::sync::mpsc::channel(1);
     let first = first.to_vec();
     let client = thread::spawn(move || {
@@ -284,7 +286,7 @@ fn allocations(first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static
         (0..WARM_UP).for_each(|n| client.ask(&request(n)));
         warm.blocking_send(()).unwrap();
         gone.recv().unwrap();
-        (0..MEASURED).for_each(|n| client.ask(&request(n)));
+        (WARM_UP..WARM_UP + MEASURED).for_each(|n| client.ask(&request(n)));
         end.blocking_send(()).unwrap();
     });
     runtime.block_on(warmed.recv()).expect("the client has warmed up");

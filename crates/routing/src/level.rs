@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn names_go_there_and_back() {
-        let fence = Fence { system_id: 7_712_345_678_901_234_567, timeline: 2, lsn: Lsn(0x2_15B1_8B0) };
+        let fence = Fence { system_id: 7_712_345_678_901_234_567, timeline: 2, lsn: Lsn(0x215B_18B0) };
         for level in [
             Level::Cluster,
             Level::Router,

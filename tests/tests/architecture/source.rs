@@ -24,6 +24,11 @@ const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 /// The statics that may exist: where, which, and why it can't be a value that is handed down.
 const STATICS: &[(&str, &str, &str)] = &[
     (
+        "crates/proxy/src/scratch.rs",
+        "thread_local!",
+        "the sessions of a thread share what only a working one needs",
+    ),
+    (
         "crates/proxy/src/socket.rs",
         "thread_local!",
         "the connections of a thread share their unused buffers, so that an idle one holds none",

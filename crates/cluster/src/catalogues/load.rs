@@ -80,7 +80,7 @@ pub(super) async fn load(
     drop(client);
     // Thousands of views are a matter of seconds, which the monitors do not have.
     let catalogue = tokio::task::spawn_blocking(|| builder.build()).await?;
-    Ok(Some(Loaded { catalogue: Arc::new(catalogue), fingerprint, size }))
+    Ok(Some(Loaded { catalogue: Arc::new(catalogue.with_identity(rand::random())), fingerprint, size }))
 }
 
 /// A connection that no pool gets back: none stays in a client's database.

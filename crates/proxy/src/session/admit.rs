@@ -335,7 +335,7 @@ impl Session {
                     && self.pin.is_none()
                     && self.mode == PoolMode::Transaction =>
             {
-                self.transaction.keeps_snapshot = keeps_snapshot(modes);
+                self.transaction.keeps_snapshot = keeps_snapshot(*modes);
                 self.held_begin = Some(input.get(at.frame.clone()).unwrap_or_default().into());
                 self.status = TransactionStatus::InTransaction;
                 encode::command_complete(reply, begin_tag(at.body));

@@ -106,7 +106,7 @@ impl Session {
             for command in &class.commands {
                 status = match command {
                     Command::Begin(modes) => {
-                        self.transaction.keeps_snapshot = keeps_snapshot(modes);
+                        self.transaction.keeps_snapshot = keeps_snapshot(*modes);
                         TransactionStatus::InTransaction
                     }
                     Command::Commit { chain } | Command::Rollback { chain } => {
@@ -337,7 +337,7 @@ fn ends_with_its_transaction(reason: PinReason) -> bool {
 }
 
 /// Whether all statements of a transaction see what its first one saw.
-pub(super) fn keeps_snapshot(modes: &Modes) -> bool {
+pub(super) fn keeps_snapshot(modes: Modes) -> bool {
     matches!(modes.isolation, Some(Isolation::RepeatableRead | Isolation::Serializable))
 }
 

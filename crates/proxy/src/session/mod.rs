@@ -124,6 +124,7 @@ struct ServerSide {
 
 /// What the running transaction has done.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that hold or not, each by itself")]
 struct Transaction {
     /// Something that was not proven to be a read.
     writes: bool,
@@ -195,13 +196,12 @@ impl Session {
 
     /// The answer to SHOW causeway.fence.
     pub(crate) fn show_fence(&self, fence: Option<Fence>, reply: &mut Vec<u8>) {
-        match fence {
-            Some(fence) => admit::encode_shown(reply, own::FENCE, &fence.to_string()),
-            None => {
-                let message = "the primary did not tell in time how far its log goes";
-                let report = ErrorReport::error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
-                encode::error_response(reply, &report);
-            }
+        if let Some(fence) = fence {
+            admit::encode_shown(reply, own::FENCE, &fence.to_string());
+        } else {
+            let message = "the primary did not tell in time how far its log goes";
+            let report = ErrorReport::error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
+            encode::error_response(reply, &report);
         }
         encode::ready_for_query(reply, self.status);
     }

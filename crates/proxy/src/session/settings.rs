@@ -31,7 +31,7 @@ const NOT_FOR_STANDBYS: [&str; 3] =
 ///
 /// A value is SQL: after `=` the text that followed SET's `=` or TO, after `'` the body of a string literal for
 /// `set_config`, which takes what a start-up packet holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SessionSettings {
     startup: Settings,
     wanted: Settings,
@@ -53,11 +53,6 @@ impl SessionSettings {
         for (name, value) in startup {
             settings.set(&name.to_ascii_lowercase(), &format!("'{}", value.replace('\'', "''")));
         }
-        Self::of(settings)
-    }
-
-    /// The settings of a session that has just started with these.
-    pub(crate) fn of(settings: Settings) -> Self {
         let mut session = Self {
             startup: settings.clone(),
             wanted: settings,
