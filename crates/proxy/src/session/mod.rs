@@ -140,16 +140,20 @@ struct Transaction {
 
 impl Lookups<'_> {
     fn classify(&self, sql: &[u8], syntax: SyntaxOptions) -> Arc<Class> {
-        let mut classifier = self.classifier.lock().unwrap_or_else(PoisonError::into_inner);
-        let misses = classifier.misses();
-        let class = classifier.classify(sql, syntax);
-        let counter = if classifier.misses() == misses {
-            &self.metrics.classifier_hits
-        } else {
-            &self.metrics.classifier_misses
-        };
-        counter.add(1);
-        class
+        let cache = || self.classifier.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = cache().find(sql, syntax);
+        match found {
+            Ok(class) => {
+                self.metrics.classifier_hits.add(1);
+                class
+            }
+            // Parsed without the lock: it may take milliseconds.
+            Err(unknown) => {
+                self.metrics.classifier_misses.add(1);
+                let parsed = unknown.parse(sql);
+                cache().add(parsed)
+            }
+        }
     }
 }
 
