@@ -5,10 +5,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run build test check conformance bench bench-micro fuzz drivers
+.PHONY: help run build test check conformance fuzz drivers
+.PHONY: bench bench-quick bench-transaction bench-large bench-micro bench-time
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 19
 
 run: prerequisites ## builds, starts a primary with two replicas under .run and Causeway before them; Ctrl-C ends all
 	@cargo build --release -p causeway
@@ -28,18 +29,36 @@ check: prerequisites ## formatting and lints
 conformance: prerequisites ## client drivers and PostgreSQL's own tools alone, all that `make drivers` has brought
 	@cargo test -p causeway-tests --test drivers --test tools
 
-bench: prerequisites ## micro benchmarks, by time
-	@cargo bench -p causeway-benches
+bench: bench-programs ## side by side with direct, HAProxy, PgBouncer and Pgpool-II: an hour; report in docs/benchmarks
+	@target/release/compare --tls $(BENCH_OPTIONS)
 
-bench-micro: prerequisites ## the same kernels by instructions, under valgrind, as a Markdown table
+bench-quick: bench-programs ## the same in a few minutes, to try it: establishes nothing; report in target/bench-quick
+	@target/release/compare --rounds 2 --seconds 1 --out target/bench-quick $(BENCH_OPTIONS)
+
+bench-transaction: bench-programs ## instructions of a whole transaction, Causeway's and PgBouncer's, under valgrind
+	@target/release/transaction $(BENCH_OPTIONS)
+
+bench-large: bench-programs ## large reads from a server that runs ahead: MB/s, CPU a GB, receives a MiB
+	@target/release/read_large_table $(BENCH_OPTIONS)
+
+bench-micro: prerequisites ## the pieces of a statement's way by instructions, under valgrind, as a Markdown table
 	@cargo build --release -p causeway-benches
 	@target/release/instructions
+
+bench-time: prerequisites ## the same pieces by time
+	@cargo bench -p causeway-benches
 
 fuzz: prerequisites ## every fuzz target for FUZZ_SECONDS (60) each; needs cargo-fuzz (see fuzz/README.md)
 	@fuzz/run $${FUZZ_SECONDS:-60}
 
 drivers: ## brings the client drivers that `make test` tries (into target/drivers; Debian's packages as root only)
 	@tests/drivers/install
+
+.PHONY: bench-programs
+# What is missing for a comparison is left out of it, and the report says so.
+bench-programs: build
+	@cargo build --release -p causeway-benches
+	@benches/install || true
 
 .PHONY: prerequisites
 prerequisites:

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod comparison;
+pub mod lab;
 mod statements;
 mod text;
 mod wire;

@@ -56,7 +56,9 @@ async fn queries_of(place: &Place, client: &mut Client, sql: &str) -> [u64; 3] {
 
 #[tokio::test]
 async fn pgbench_reads_run_on_the_replicas() {
-    with_pgbench("pool: { size: 4 }\n", async |place: &Place| {
+    // Other tests write a lot at the same time: at a level that has to wait, some reads would fall back.
+    let settings = "pool: { size: 4 }\nconsistency: { default: eventual }\n";
+    with_pgbench(settings, async |place: &Place| {
         // The tables are new: until the catalogue has them, reads of them are the primary's.
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut client = place.client().await;
@@ -74,10 +76,9 @@ async fn pgbench_reads_run_on_the_replicas() {
             assert!(report.contains("number of failed transactions: 0 "), "{report}");
             let after = queries(place).await;
             let [primary, first, second] = [0, 1, 2].map(|node| after[node] - before[node]);
-            // pgbench itself looks at the tables before it starts, and a busy machine keeps a read in a hundred waiting
-            // for longer than consistency.wait.
-            assert!(primary <= 60, "{protocol}: {primary} queries on the primary");
-            assert!(first + second >= 3940, "{protocol}: pg-1 {first}, pg-2 {second}");
+            // pgbench itself looks at the tables before it starts.
+            assert!(primary <= 8, "{protocol}: {primary} queries on the primary");
+            assert!(first + second >= 4000, "{protocol}: pg-1 {first}, pg-2 {second}");
             let percent = 100 * first / (first + second);
             // Equal weights give equal shares while the nodes are equally fast, which on a busy machine they are not.
             assert!((20..=80).contains(&percent), "{protocol}: pg-1 {first}, pg-2 {second}");

@@ -281,7 +281,7 @@ impl Client {
         if !on_replica || !self.session.takes_new_snapshot() {
             return Ok(());
         }
-        match self.follow_on().await {
+        match Box::pin(self.follow_on()).await {
             Err(End::Cancelled) => Err(End::Report(cancelled())),
             other => other,
         }
@@ -448,14 +448,17 @@ async fn abandon(mut held: Held, writes: bool) {
     let over = async {
         let server = &mut *held.lease;
         loop {
-            let read = std::future::poll_fn(|cx| server.stream.poll_fill(cx, &mut server.inbound)).await;
             // ReadyForQuery ends a message stream, and so what is read: the body of another message that happens to
             // end alike only closes the connection earlier.
             let ready = matches!(server.inbound.filled(), [.., b'Z', 0, 0, 0, 5, b'I' | b'T' | b'E']);
-            if ready || !matches!(read, Ok(n) if n > 0) {
+            if ready {
                 return;
             }
             server.inbound.consume(server.inbound.len().saturating_sub(8));
+            let read = std::future::poll_fn(|cx| server.stream.poll_fill(cx, &mut server.inbound)).await;
+            if !matches!(read, Ok(n) if n > 0) {
+                return;
+            }
         }
     };
     if tokio::time::timeout(patience, over).await.is_err() {

@@ -30,7 +30,13 @@ pub(crate) struct Memory {
     last_read: Option<(NodeId, Instant)>,
     /// A fence found before, and the moment up to which it covers everything.
     fence: Option<(Instant, Fence)>,
+    /// The token that the primary was found to cover, and when; it may have been another primary's.
+    proven: Option<(Fence, Instant)>,
 }
+
+/// How long the primary is taken to cover a token that it was found to cover: a change of primary takes longer to be
+/// made.
+const PROOF_KEPT: Duration = Duration::from_millis(100);
 
 /// What one read must see.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +47,16 @@ enum Must {
     Since(Instant),
     /// Everything that a token covers.
     Token(Fence),
+}
+
+/// A read that no replica is known to be able to serve yet.
+struct Missing {
+    must: Must,
+    /// What it must see, if that is known.
+    fence: Option<Fence>,
+    /// Where it goes instead.
+    decision: Decision,
+    view: Arc<View>,
 }
 
 /// Where a unit goes.
@@ -115,53 +131,92 @@ impl Memory {
 impl Client {
     /// Where the gathered unit goes, once what it must see is known to be there, or is not in time.
     pub(crate) async fn choose(&mut self, excluded: &[NodeId]) -> Result<Result<Choice, Denied>, End> {
+        match self.choose_now(excluded, ReadOutcome::Direct) {
+            Ok(choice) => match self.unproven_token(&choice) {
+                None => Ok(Ok(choice)),
+                Some(token) => Box::pin(self.prove(token, choice)).await,
+            },
+            // What waits is large, and what need not wait does not have room for it.
+            Err(missing) => Box::pin(self.choose_later(missing, excluded)).await,
+        }
+    }
+
+    /// The session's token, if the primary is about to answer and may not cover it. Settings can always be changed.
+    fn unproven_token(&self, choice: &Choice) -> Option<Fence> {
+        let (Level::After(token), Target::Primary(_)) = (self.level(), choice.decision.target) else {
+            return None;
+        };
+        let lately = |at: Instant| self.arrived.saturating_duration_since(at) < PROOF_KEPT;
+        let proven = self.memory.proven.is_some_and(|(proven, at)| proven == token && lately(at));
+        (!proven && self.session.demand().kind != Kind::Session).then_some(token)
+    }
+
+    async fn prove(&mut self, token: Fence, choice: Choice) -> Result<Result<Choice, Denied>, End> {
+        if self.primary_covers(token).await? {
+            self.memory.proven = Some((token, Instant::now()));
+            return Ok(Ok(choice));
+        }
+        let view = self.home.control.view();
+        let report = not_shown(Level::After(token), Some(token), &view, self.arrived.elapsed());
+        Ok(Err(Denied::Report(report)))
+    }
+
+    async fn choose_later(
+        &mut self,
+        mut missing: Missing,
+        excluded: &[NodeId],
+    ) -> Result<Result<Choice, Denied>, End> {
+        while self.await_sight(missing.must, missing.fence).await? {
+            match self.choose_now(excluded, ReadOutcome::Waited) {
+                Ok(choice) => return Ok(Ok(choice)),
+                Err(again) => missing = again,
+            }
+        }
+        self.fall_back(missing).await
+    }
+
+    fn choose_now(&mut self, excluded: &[NodeId], outcome: ReadOutcome) -> Result<Choice, Missing> {
         let demand = self.session.demand();
         let level = self.level();
+        let view = self.home.control.view();
+        let chosen =
+            |target, reason, fence| Ok(Choice { decision: Decision { target, reason }, fence, permit: None });
         if self.home.mode == PoolMode::Session {
-            let primary = self.home.control.view().primary;
-            let decision = Decision { target: Target::Primary(primary), reason: Reason::Pinned };
-            return Ok(Ok(Choice { decision, fence: None, permit: None }));
+            return chosen(Target::Primary(view.primary), Reason::Pinned, None);
         }
-        let mut waited = false;
-        loop {
-            let view = self.home.control.view();
-            let must = self.must(demand, level);
-            let requirement = self.memory.requirement(must, &view, &*self.home.control);
-            let fence = match requirement {
-                Requirement::Fence(fence) => Some(fence),
-                Requirement::None | Requirement::Unknown => None,
-            };
-            if level == Level::Session
-                && demand.replica
-                && let Some(node) = self.memory.same_replica(&view, excluded)
-            {
-                let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
-                return Ok(Ok(Choice {
-                    decision,
-                    fence: self.memory.fence.map(|(_, fence)| fence),
-                    permit: None,
-                }));
-            }
-            let request = Request {
-                verdict: verdict(demand),
-                level,
-                requirement,
-                serializable: self.session.settings.serializable(),
-                excluded,
-            };
-            let decision = Router.route(&request, &view, self.home.loads(), self.random.next_u64());
-            if decision.reason != Reason::Fence {
-                if demand.replica && !matches!(must, Must::Nothing) {
-                    let outcome = if waited { ReadOutcome::Waited } else { ReadOutcome::Direct };
-                    self.count_read(level, outcome);
-                }
-                return Ok(Ok(Choice { decision, fence, permit: None }));
-            }
-            waited = true;
-            if !self.await_sight(must, fence).await? {
-                return self.fall_back(level, decision, fence, &view).await;
-            }
+        let must = if demand.replica {
+            self.memory.must(level, self.arrived, &*self.home.control)
+        } else {
+            Must::Nothing
+        };
+        let requirement = self.memory.requirement(must, &view, &*self.home.control);
+        let fence = match requirement {
+            Requirement::Fence(fence) => Some(fence),
+            Requirement::None | Requirement::Unknown => None,
+        };
+        if level == Level::Session
+            && demand.replica
+            && let Some(node) = self.memory.same_replica(&view, excluded)
+        {
+            return chosen(Target::Replica(node), Reason::Read, self.memory.fence.map(|(_, fence)| fence));
         }
+        let request = Request {
+            verdict: verdict(demand),
+            level,
+            requirement,
+            serializable: self.session.settings.serializable(),
+            excluded,
+        };
+        let decision = Router.route(&request, &view, self.home.loads(), self.random.next_u64());
+        // A token has to be held against the primary too: it may be of another lineage, or of the future.
+        let unproven = matches!((must, decision.target), (Must::Token(_), Target::Primary(_)));
+        if decision.reason == Reason::Fence || unproven {
+            return Err(Missing { must, fence, decision, view });
+        }
+        if !matches!(must, Must::Nothing) {
+            self.count_read(level, outcome);
+        }
+        Ok(Choice { decision, fence, permit: None })
     }
 
     /// Whose writes the gathered unit must see.
@@ -177,14 +232,6 @@ impl Client {
         let fence = Box::pin(self.wait(timeout_at(until, fence))).await;
         self.entry.enter(ClientState::Active);
         Ok(fence?.ok().and_then(Result::ok))
-    }
-
-    fn must(&self, demand: Demand, level: Level) -> Must {
-        if demand.replica {
-            self.memory.must(level, self.arrived, &*self.home.control)
-        } else {
-            Must::Nothing
-        }
     }
 
     fn count_read(&self, level: Level, outcome: ReadOutcome) {
@@ -219,8 +266,7 @@ impl Client {
         event: tokio::sync::oneshot::Receiver<T>,
     ) -> Result<bool, End> {
         self.entry.enter(ClientState::Waiting);
-        // What waits is large, and what does not need not have room for it.
-        let outcome = Box::pin(self.wait(timeout_at(until, event))).await;
+        let outcome = self.wait(timeout_at(until, event)).await;
         self.entry.enter(ClientState::Active);
         // The wait is not the node's.
         self.started = Instant::now();
@@ -228,22 +274,17 @@ impl Client {
     }
 
     /// No replica has shown in time what the read must see.
-    async fn fall_back(
-        &mut self,
-        level: Level,
-        decision: Decision,
-        fence: Option<Fence>,
-        view: &View,
-    ) -> Result<Result<Choice, Denied>, End> {
+    async fn fall_back(&mut self, missing: Missing) -> Result<Result<Choice, Denied>, End> {
+        let (level, Missing { fence, decision, view, .. }) = (self.level(), missing);
         if self.home.consistency.fallback != Fallback::Primary {
             self.count_read(level, ReadOutcome::Failed);
-            return Ok(Err(Denied::Report(not_shown(level, fence, view, self.arrived.elapsed()))));
+            return Ok(Err(Denied::Report(not_shown(level, fence, &view, self.arrived.elapsed()))));
         }
         if let Level::After(token) = level
             && !self.primary_covers(token).await?
         {
             self.count_read(level, ReadOutcome::Failed);
-            return Ok(Err(Denied::Report(not_shown(level, fence, view, self.arrived.elapsed()))));
+            return Ok(Err(Denied::Report(not_shown(level, fence, &view, self.arrived.elapsed()))));
         }
         self.count_read(level, ReadOutcome::FellBack);
         // Replicas that fall behind must not turn all of their reads on the primary at once: the rest queue.
@@ -274,11 +315,17 @@ impl Client {
         node: NodeId,
         fence: Option<Fence>,
     ) -> Result<bool, End> {
-        let Some(fence) = fence else { return Ok(true) };
-        let until = self.arrived + self.home.consistency.wait;
-        if self.shows_now(lease, node, fence) {
-            return Ok(true);
+        match fence {
+            Some(fence) if !self.shows_now(lease, node, fence) => {
+                Box::pin(self.shows_later(lease, node, fence)).await
+            }
+            Some(_) | None => Ok(true),
         }
+    }
+
+    async fn shows_later(&mut self, lease: &Lease, node: NodeId, fence: Fence) -> Result<bool, End> {
+        // The wait for the connection may have been longer, and is over.
+        let until = Instant::now() + self.home.consistency.wait;
         let need = Need { fence, node: Some(node), since: Some(lease.opened_at()), until };
         let reached = self.home.control.position(&need);
         Ok(self.wait_until(until, reached).await? && self.shows_now(lease, node, fence))

@@ -1,7 +1,6 @@
 //! Bytes between a client and the server that works for it: one read, one look, one write.
 
 use std::future::poll_fn;
-use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -258,11 +257,11 @@ impl Client {
             self.answer.extend_from_slice(direct);
         }
         if !self.session.may_retry() {
-            show(&mut self.stream, &mut self.outbound, &self.answer).map_err(End::ClientIo)?;
+            show(&mut self.stream, &mut self.outbound, &self.answer);
             self.answer.clear();
         }
         if !joined {
-            show(&mut self.stream, &mut self.outbound, direct).map_err(End::ClientIo)?;
+            show(&mut self.stream, &mut self.outbound, direct);
         }
         server.inbound.consume(scan.consumed);
         let released = self.session.release(self.inbound.len());
@@ -322,18 +321,14 @@ impl Client {
     }
 }
 
-/// Writes what the client's socket takes at once, from where it stands; only the rest is copied.
-fn show(stream: &mut ClientStream, outbound: &mut Buffer, bytes: &[u8]) -> io::Result<()> {
-    let written = if bytes.is_empty() || !outbound.is_empty() {
-        0
-    } else {
-        match stream.try_write_from(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            written => written?,
-        }
-    };
+/// Writes what the client's socket takes at once, from where it stands; only the rest is copied. A broken socket takes
+/// nothing: that shows when the rest is to be flushed, with the server's part of the work in order.
+fn show(stream: &mut ClientStream, outbound: &mut Buffer, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let written = if outbound.is_empty() { stream.try_write_from(bytes).unwrap_or(0) } else { 0 };
     outbound.extend(bytes.get(written..).unwrap_or_default());
-    Ok(())
 }
 
 fn server_gone(may_have_happened: bool) -> ErrorReport {

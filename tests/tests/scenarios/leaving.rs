@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use causeway_testkit::wire::request::query;
+use causeway_testkit::wire::request::{query, terminate};
 use causeway_testkit::wire::{Client, summary};
 use causeway_tests::{ONE_CONNECTION, Place, everywhere, tags, through, value};
 use tokio::time::{Instant, sleep};
@@ -34,6 +34,29 @@ async fn s_dc_01_a_client_leaves_inside_a_transaction() {
                         AND state LIKE 'idle in transaction%'";
             place.admin_until(open, "0").await;
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_leaves_before_it_is_answered() {
+    everywhere(ONE_CONNECTION, async |place: &Place| {
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND state LIKE 'idle in transaction%'";
+        let update = "UPDATE shop.item SET qty = qty WHERE id = 1";
+        for round in 0..30 {
+            let mut a = place.client().await;
+            a.send(&[query("BEGIN"), query(update)]).await;
+            match round % 3 {
+                0 => drop(a),
+                1 => a.reset(),
+                _ => a.send(&[terminate()]).await,
+            }
+        }
+        place.admin_until(open, "0").await;
+        // The one server connection, and the row, are free.
+        let mut b = place.client().await;
+        assert_eq!(tags(&b.query(update).await), ["UPDATE 1"]);
     })
     .await;
 }

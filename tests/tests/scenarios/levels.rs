@@ -208,8 +208,24 @@ async fn a_token_is_good_everywhere() {
     let (lineage, _) = token.rsplit_once(':').expect("a position at its end");
     for token in [format!("{lineage}:FFFFFF/0"), "1:1:0/0".to_owned()] {
         reader.query(&format!("SET causeway.after = '{token}'")).await;
-        assert_eq!(code(&reader.query(READ).await), "55000", "{token}");
+        for read in [READ, "SELECT n FROM counter FOR UPDATE", "BEGIN"] {
+            assert_eq!(code(&reader.query(read).await), "55000", "{token}: {read}");
+        }
+        assert_eq!(tags(&reader.query("RESET causeway.after").await), ["RESET"]);
+        assert_eq!(tags(&reader.query("BEGIN").await), ["BEGIN"]);
+        reader.query("ROLLBACK").await;
+        reader.query(&format!("SET causeway.after = '{token}'")).await;
     }
+    other.allow_log("the node does not serve");
+    one.allow_log("the node does not serve");
+    // Nor does it help that no replica is there to be asked.
+    for replica in sandbox.replicas() {
+        replica.stop(causeway_testkit::StopMode::Fast).await.expect("the replica stops");
+    }
+    assert_eq!(code(&reader.query(READ).await), "55000");
+    let token = value(&writer.query("SHOW causeway.fence").await);
+    reader.query(&format!("SET causeway.after = '{token}'")).await;
+    assert_eq!(value(&reader.query(READ).await), "100");
     other.stop().await;
     one.stop().await;
     sandbox.stop().await.expect("the servers stop");
