@@ -64,6 +64,8 @@ pub(crate) struct Choice {
     pub(crate) decision: Decision,
     /// What the read must see there, if it is one that must see something.
     pub(crate) fence: Option<Fence>,
+    /// When this replica answered the session's last read, if that alone is why it may answer the next.
+    pub(crate) continues: Option<Instant>,
     /// The right to put a read that no replica could serve on the primary.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
@@ -179,10 +181,9 @@ impl Client {
         let demand = self.session.demand();
         let level = self.level();
         let view = self.home.control.view();
-        let chosen =
-            |target, reason, fence| Ok(Choice { decision: Decision { target, reason }, fence, permit: None });
         if self.home.mode == PoolMode::Session {
-            return chosen(Target::Primary(view.primary), Reason::Pinned, None);
+            let decision = Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
+            return Ok(Choice { decision, fence: None, continues: None, permit: None });
         }
         let must = if demand.replica {
             self.memory.must(level, self.arrived, &*self.home.control)
@@ -196,9 +197,13 @@ impl Client {
         };
         if level == Level::Session
             && demand.replica
+            && !self.session.settings.serializable()
             && let Some(node) = self.memory.same_replica(&view, excluded)
         {
-            return chosen(Target::Replica(node), Reason::Read, self.memory.fence.map(|(_, fence)| fence));
+            let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
+            let (fence, read) = (self.memory.fence, self.memory.last_read);
+            let fence = fence.map(|(_, fence)| fence);
+            return Ok(Choice { decision, fence, continues: read.map(|(_, at)| at), permit: None });
         }
         let request = Request {
             verdict: verdict(demand),
@@ -216,7 +221,7 @@ impl Client {
         if !matches!(must, Must::Nothing) {
             self.count_read(level, outcome);
         }
-        Ok(Choice { decision, fence, permit: None })
+        Ok(Choice { decision, fence, continues: None, permit: None })
     }
 
     /// Whose writes the gathered unit must see.
@@ -297,7 +302,7 @@ impl Client {
                 Ok(Err(_)) | Err(_) => return Ok(Err(Denied::Report(too_many_fallbacks()))),
             },
         };
-        Ok(Ok(Choice { decision, fence, permit: Some(permit) }))
+        Ok(Ok(Choice { decision, fence, continues: None, permit: Some(permit) }))
     }
 
     /// Whether the primary has what a token covers: it may be another than the one that gave it.
@@ -309,12 +314,22 @@ impl Client {
     }
 
     /// Whether a replica is known to show, over this connection, what the read must see; waits for it if need be.
-    pub(crate) async fn shows(
+    pub(crate) async fn may_serve(
         &mut self,
         lease: &Lease,
         node: NodeId,
-        fence: Option<Fence>,
+        choice: &Choice,
     ) -> Result<bool, End> {
+        // A crash restart moves replay back and ends all connections: one from before the last read proves that there
+        // was none since.
+        let goes_on = |read: Instant| lease.opened_at() < read && self.home.control.holds(node, lease);
+        if !choice.continues.is_none_or(goes_on) {
+            return Ok(false);
+        }
+        self.shows(lease, node, choice.fence).await
+    }
+
+    async fn shows(&mut self, lease: &Lease, node: NodeId, fence: Option<Fence>) -> Result<bool, End> {
         match fence {
             Some(fence) if !self.shows_now(lease, node, fence) => {
                 Box::pin(self.shows_later(lease, node, fence)).await

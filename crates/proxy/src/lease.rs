@@ -66,7 +66,7 @@ impl Client {
             };
             let Some(pool) = self.home.pool(&self.shared, id) else { continue };
             match self.checkout(&pool, role).await? {
-                Ok(lease) if role == Role::Replica && !self.shows(&lease, id, choice.fence).await? => {
+                Ok(lease) if role == Role::Replica && !self.may_serve(&lease, id, &choice).await? => {
                     // It may be a server that has restarted, or another one behind the same name.
                     lease.checkin();
                     excluded.push(id);
