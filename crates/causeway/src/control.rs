@@ -52,6 +52,10 @@ impl ControlPlane for ClusterControl {
         if self.in_order(&view) { view } else { Arc::new(translate(&view, &self.nodes)) }
     }
 
+    fn view_version(&self) -> u64 {
+        self.cluster.view_version()
+    }
+
     fn fence_since(&self, moment: Instant) -> Option<Fence> {
         self.cluster.fence_since(moment)
     }

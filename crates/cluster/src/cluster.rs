@@ -83,6 +83,11 @@ impl Cluster {
         self.shared.state.published().view.clone()
     }
 
+    /// Counts up whenever [`Cluster::view`] may give another answer. One atomic load.
+    pub fn view_version(&self) -> u64 {
+        self.shared.state.publications()
+    }
+
     /// A fence of the current primary (of the last one, while there is none) that covers everything acknowledged
     /// before `since`: its probe was sent at or after that moment. Of several the lowest, which a replica reaches
     /// first, so that asking again while waiting does not move the goal. Wait-free, and asks nobody.

@@ -23,6 +23,8 @@ pub(crate) struct State {
     config: ArcSwap<Config>,
     truth: Mutex<Truth>,
     published: ArcSwap<Published>,
+    /// Counts up after each publication, for those who keep what they were given.
+    publications: AtomicU64,
     /// In the order of the nodes' ids.
     pub(crate) monitors: ArcSwap<Vec<(Key, Arc<Bell>)>>,
     pub(crate) base: Instant,
@@ -49,6 +51,7 @@ impl State {
             truth: Mutex::new(Truth::new(terms(&config))),
             config: ArcSwap::from_pointee(config),
             published: ArcSwap::default(),
+            publications: AtomicU64::new(0),
             monitors: ArcSwap::default(),
             // One step back, so that no moment from now on is the 0 of `wanted`.
             base: Instant::now() - std::time::Duration::from_nanos(1),
@@ -71,6 +74,10 @@ impl State {
 
     pub(crate) fn published(&self) -> arc_swap::Guard<Arc<Published>> {
         self.published.load()
+    }
+
+    pub(crate) fn publications(&self) -> u64 {
+        self.publications.load(Ordering::Acquire)
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
@@ -134,6 +141,7 @@ impl State {
         let fresh = Arc::new(truth.publish());
         // Still under the lock: publications are in the order of the changes.
         let former = self.published.swap(fresh.clone());
+        self.publications.fetch_add(1, Ordering::Release);
         drop(truth);
         self.log_source(&former, &fresh);
         let changed = self.log_changes(&former.view, &fresh);

@@ -320,10 +320,26 @@ impl Pipeline {
         self.copy_in == CopyIn::Open
     }
 
+    /// Whether the answer to one client's Query, with no token, is all that is owed, and nothing of it has been COPY.
+    #[inline]
+    pub fn owes_lone_query(&self) -> bool {
+        const LONE: Owed = Owed { request: Request::Query, origin: Origin::Client, token: 0 };
+        self.owed.len() == 1
+            && self.owed.head() == LONE
+            && !self.is_open()
+            && !self.has_skipped()
+            && self.copy_in == CopyIn::None
+    }
+
     /// Forgets everything: the connection is gone, or a new unit begins.
+    #[inline]
     pub fn clear(&mut self) {
-        *self = Self { owed: std::mem::take(&mut self.owed), ..Self::default() };
-        self.owed.clear();
+        // In place: the queue is long, and this is done for every unit.
+        let Self { owed, skipped, copy_in, discarding, open, doubtful_syncs } = self;
+        owed.clear();
+        skipped.clear();
+        *copy_in = CopyIn::None;
+        (*discarding, *open, *doubtful_syncs) = (false, false, 0);
     }
 
     #[cold]

@@ -50,7 +50,7 @@ enum Must {
 }
 
 /// A read that no replica is known to be able to serve yet.
-struct Missing {
+pub(crate) struct Missing {
     must: Must,
     /// What it must see, if that is known.
     fence: Option<Fence>,
@@ -62,6 +62,8 @@ struct Missing {
 /// Where a unit goes.
 pub(crate) struct Choice {
     pub(crate) decision: Decision,
+    /// It is a read that had to see something, at this level.
+    pub(crate) counts: Option<Level>,
     /// What the read must see there, if it is one that must see something.
     pub(crate) fence: Option<Fence>,
     /// When this replica answered the session's last read, if that alone is why it may answer the next.
@@ -133,18 +135,20 @@ impl Memory {
 impl Client {
     /// Where the gathered unit goes, once what it must see is known to be there, or is not in time.
     pub(crate) async fn choose(&mut self, excluded: &[NodeId]) -> Result<Result<Choice, Denied>, End> {
-        match self.choose_now(excluded, ReadOutcome::Direct) {
-            Ok(choice) => match self.unproven_token(&choice) {
-                None => Ok(Ok(choice)),
-                Some(token) => Box::pin(self.prove(token, choice)).await,
-            },
-            // What waits is large, and what need not wait does not have room for it.
-            Err(missing) => Box::pin(self.choose_later(missing, excluded)).await,
+        match self.choose_now(excluded) {
+            Ok(choice) => {
+                self.count_read(&choice, ReadOutcome::Direct);
+                match self.unproven_token(&choice) {
+                    None => Ok(Ok(choice)),
+                    Some(token) => self.prove(token, choice).await,
+                }
+            }
+            Err(missing) => self.choose_later(missing, excluded).await,
         }
     }
 
     /// The session's token, if the primary is about to answer and may not cover it. Settings can always be changed.
-    fn unproven_token(&self, choice: &Choice) -> Option<Fence> {
+    pub(crate) fn unproven_token(&self, choice: &Choice) -> Option<Fence> {
         let (Level::After(token), Target::Primary(_)) = (self.level(), choice.decision.target) else {
             return None;
         };
@@ -169,21 +173,25 @@ impl Client {
         excluded: &[NodeId],
     ) -> Result<Result<Choice, Denied>, End> {
         while self.await_sight(missing.must, missing.fence).await? {
-            match self.choose_now(excluded, ReadOutcome::Waited) {
-                Ok(choice) => return Ok(Ok(choice)),
+            match self.choose_now(excluded) {
+                Ok(choice) => {
+                    self.count_read(&choice, ReadOutcome::Waited);
+                    return Ok(Ok(choice));
+                }
                 Err(again) => missing = again,
             }
         }
         self.fall_back(missing).await
     }
 
-    fn choose_now(&mut self, excluded: &[NodeId], outcome: ReadOutcome) -> Result<Choice, Missing> {
+    /// Where the unit goes by what is known now. Counts nothing: the choice may come to nothing.
+    pub(crate) fn choose_now(&mut self, excluded: &[NodeId]) -> Result<Choice, Missing> {
         let demand = self.session.demand();
         let level = self.level();
-        let view = self.home.control.view();
+        let view = self.home.view();
         if self.home.mode == PoolMode::Session {
             let decision = Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
-            return Ok(Choice { decision, fence: None, continues: None, permit: None });
+            return Ok(Choice { decision, counts: None, fence: None, continues: None, permit: None });
         }
         let must = if demand.replica {
             self.memory.must(level, self.arrived, &*self.home.control)
@@ -203,7 +211,8 @@ impl Client {
             let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
             let (fence, read) = (self.memory.fence, self.memory.last_read);
             let fence = fence.map(|(_, fence)| fence);
-            return Ok(Choice { decision, fence, continues: read.map(|(_, at)| at), permit: None });
+            let continues = read.map(|(_, at)| at);
+            return Ok(Choice { decision, counts: None, fence, continues, permit: None });
         }
         let request = Request {
             verdict: verdict(demand),
@@ -218,10 +227,8 @@ impl Client {
         if decision.reason == Reason::Fence || unproven {
             return Err(Missing { must, fence, decision, view });
         }
-        if !matches!(must, Must::Nothing) {
-            self.count_read(level, outcome);
-        }
-        Ok(Choice { decision, fence, continues: None, permit: None })
+        let counts = (!matches!(must, Must::Nothing)).then_some(level);
+        Ok(Choice { decision, counts, fence, continues: None, permit: None })
     }
 
     /// Whose writes the gathered unit must see.
@@ -239,7 +246,14 @@ impl Client {
         Ok(fence?.ok().and_then(Result::ok))
     }
 
-    fn count_read(&self, level: Level, outcome: ReadOutcome) {
+    /// Counts a read that had to see something.
+    pub(crate) fn count_read(&self, choice: &Choice, outcome: ReadOutcome) {
+        if let Some(level) = choice.counts {
+            self.count_outcome(level, outcome);
+        }
+    }
+
+    fn count_outcome(&self, level: Level, outcome: ReadOutcome) {
         self.home.metrics.read(level, outcome, self.arrived.elapsed());
     }
 
@@ -282,16 +296,16 @@ impl Client {
     async fn fall_back(&mut self, missing: Missing) -> Result<Result<Choice, Denied>, End> {
         let (level, Missing { fence, decision, view, .. }) = (self.level(), missing);
         if self.home.consistency.fallback != Fallback::Primary {
-            self.count_read(level, ReadOutcome::Failed);
+            self.count_outcome(level, ReadOutcome::Failed);
             return Ok(Err(Denied::Report(not_shown(level, fence, &view, self.arrived.elapsed()))));
         }
         if let Level::After(token) = level
             && !self.primary_covers(token).await?
         {
-            self.count_read(level, ReadOutcome::Failed);
+            self.count_outcome(level, ReadOutcome::Failed);
             return Ok(Err(Denied::Report(not_shown(level, fence, &view, self.arrived.elapsed()))));
         }
-        self.count_read(level, ReadOutcome::FellBack);
+        self.count_outcome(level, ReadOutcome::FellBack);
         // Replicas that fall behind must not turn all of their reads on the primary at once: the rest queue.
         let permits = Arc::clone(&self.home.fallbacks);
         let deadline = self.started + self.home.checkout_timeout;
@@ -302,7 +316,7 @@ impl Client {
                 Ok(Err(_)) | Err(_) => return Ok(Err(Denied::Report(too_many_fallbacks()))),
             },
         };
-        Ok(Ok(Choice { decision, fence, continues: None, permit: Some(permit) }))
+        Ok(Ok(Choice { decision, counts: None, fence, continues: None, permit: Some(permit) }))
     }
 
     /// Whether the primary has what a token covers: it may be another than the one that gave it.
@@ -320,13 +334,23 @@ impl Client {
         node: NodeId,
         choice: &Choice,
     ) -> Result<bool, End> {
-        // A crash restart moves replay back and ends all connections: one from before the last read proves that there
-        // was none since.
-        let goes_on = |read: Instant| lease.opened_at() < read && self.home.control.holds(node, lease);
-        if !choice.continues.is_none_or(goes_on) {
+        if !self.goes_on(lease, node, choice) {
             return Ok(false);
         }
         self.shows(lease, node, choice.fence).await
+    }
+
+    /// [`Self::may_serve`] without a wait.
+    pub(crate) fn may_serve_now(&mut self, lease: &Lease, node: NodeId, choice: &Choice) -> bool {
+        self.goes_on(lease, node, choice)
+            && choice.fence.is_none_or(|fence| self.shows_now(lease, node, fence))
+    }
+
+    /// A crash restart moves replay back and ends all connections: one from before the last read proves that there was none
+    /// since.
+    fn goes_on(&self, lease: &Lease, node: NodeId, choice: &Choice) -> bool {
+        let proves = |read: Instant| lease.opened_at() < read && self.home.control.holds(node, lease);
+        choice.continues.is_none_or(proves)
     }
 
     async fn shows(&mut self, lease: &Lease, node: NodeId, fence: Option<Fence>) -> Result<bool, End> {
@@ -346,8 +370,8 @@ impl Client {
         Ok(self.wait_until(until, reached).await? && self.shows_now(lease, node, fence))
     }
 
-    fn shows_now(&self, lease: &Lease, node: NodeId, fence: Fence) -> bool {
-        let view = self.home.control.view();
+    fn shows_now(&mut self, lease: &Lease, node: NodeId, fence: Fence) -> bool {
+        let view = self.home.view();
         let seen = view.node(node).and_then(|node| node.observation);
         seen.is_some_and(|seen| seen.covers(&fence)) && self.home.control.holds(node, lease)
     }

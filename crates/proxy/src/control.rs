@@ -30,6 +30,10 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// The nodes as last seen.
     fn view(&self) -> Arc<View>;
 
+    /// Counts up whenever [`ControlPlane::view`] may give another answer: whoever keeps one asks this first, and must ask
+    /// before it asks for the view.
+    fn view_version(&self) -> u64;
+
     /// The lowest fence known whose probe was sent at or after `moment`: it covers everything acknowledged before.
     fn fence_since(&self, moment: Instant) -> Option<Fence>;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Level, Load, NodeId};
+use causeway_routing::{Level, Load, NodeId, View};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -43,6 +43,8 @@ pub(crate) struct Home {
     loads: Vec<Arc<NodeLoad>>,
     catalogue: Option<Arc<Catalogue>>,
     catalogue_asked: Option<Instant>,
+    /// The nodes as last seen, and which version of that it is.
+    view: Option<(u64, Arc<View>)>,
     /// Filled anew for each decision.
     load_values: Vec<Load>,
 }
@@ -121,6 +123,7 @@ impl Home {
             policy: PoolPolicy { mode, size, password: of_user.and_then(|user| user.password.clone()) },
             pools: vec![None; cluster.nodes.len()],
             loads: cluster.nodes.iter().map(|node| shared.pools.load(&cluster.name, &node.name)).collect(),
+            view: None,
             load_values: Vec::with_capacity(cluster.nodes.len()),
             catalogue: None,
             catalogue_asked: None,
@@ -130,7 +133,20 @@ impl Home {
 
     /// Whether a newer configuration is in force.
     pub(crate) fn is_outdated(&self, shared: &Shared) -> bool {
-        shared.snapshot.load().generation != self.snapshot.generation
+        shared.generation.load(Ordering::Acquire) != self.snapshot.generation
+    }
+
+    /// The nodes as last seen.
+    pub(crate) fn view(&mut self) -> Arc<View> {
+        let version = self.control.view_version();
+        match &self.view {
+            Some((known, view)) if *known == version => Arc::clone(view),
+            _ => {
+                let view = self.control.view();
+                self.view = Some((version, Arc::clone(&view)));
+                view
+            }
+        }
     }
 
     /// The pool of one node.

@@ -14,8 +14,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::client::{Client, End};
+use crate::consistency::Choice;
 use crate::home::Home;
-use crate::metrics::DecisionTarget;
+use crate::metrics::{DecisionTarget, ReadOutcome};
 use crate::pools::NodePool;
 use crate::registry::ClientState;
 use crate::socket::Socket;
@@ -44,6 +45,47 @@ pub(crate) enum Denied {
 impl Client {
     /// Finds a server connection for the gathered unit.
     pub(crate) async fn acquire(&mut self, excluded: &mut Vec<NodeId>) -> Result<Result<(), Denied>, End> {
+        if self.acquire_at_once(excluded) {
+            return Ok(Ok(()));
+        }
+        // What waits is large, and what need not wait does not have room for it.
+        Box::pin(self.acquire_later(excluded)).await
+    }
+
+    /// The usual case: all that is to be known is known, and a connection is idle. False if something has to be waited for.
+    fn acquire_at_once(&mut self, excluded: &[NodeId]) -> bool {
+        if self.home.is_outdated(&self.shared) {
+            return false;
+        }
+        let Ok(choice) = self.choose_now(excluded) else { return false };
+        let (id, role) = match choice.decision.target {
+            Target::Replica(id) => (id, Role::Replica),
+            Target::Primary(Some(id)) if self.unproven_token(&choice).is_none() => (id, Role::Primary),
+            Target::Primary(_) | Target::Local => return false,
+        };
+        let Some(pool) = self.home.pool(&self.shared, id) else { return false };
+        let Some(lease) = pool.pool.try_checkout() else { return false };
+        if role == Role::Replica && !self.may_serve_now(&lease, id, &choice) {
+            lease.checkin();
+            return false;
+        }
+        let metrics = pool.metrics(role);
+        metrics.checkouts.add(1);
+        metrics.checkout_wait.record(std::time::Duration::ZERO);
+        self.count_read(&choice, ReadOutcome::Direct);
+        self.take(lease, pool, role, choice);
+        true
+    }
+
+    /// Goes on with a connection that was chosen.
+    fn take(&mut self, lease: Lease, pool: Arc<NodePool>, role: Role, choice: Choice) {
+        let target = if role == Role::Replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
+        self.home.metrics.decided(target, choice.decision.reason);
+        let id = pool.id;
+        self.hold(Held { lease, pool, id, role, _permit: choice.permit });
+    }
+
+    async fn acquire_later(&mut self, excluded: &mut Vec<NodeId>) -> Result<Result<(), Denied>, End> {
         if self.home.is_outdated(&self.shared) && !self.move_home() {
             let message = format!("database \"{}\" is no longer configured", self.home.database);
             return Err(End::Report(ErrorReport::fatal(SqlState::INVALID_CATALOG_NAME, message)));
@@ -72,10 +114,7 @@ impl Client {
                     excluded.push(id);
                 }
                 Ok(lease) => {
-                    let target =
-                        if role == Role::Replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
-                    self.home.metrics.decided(target, choice.decision.reason);
-                    self.hold(Held { lease, pool, id, role, _permit: choice.permit });
+                    self.take(lease, pool, role, choice);
                     return Ok(Ok(()));
                 }
                 Err(error) => {
@@ -203,7 +242,7 @@ impl Client {
     }
 
     fn hold(&mut self, held: Held) {
-        self.entry.lend(Some((Arc::clone(&held.pool), held.lease.number())));
+        self.entry.lend(&held.pool, held.lease.number());
         self.held = Some(held);
     }
 
@@ -225,7 +264,6 @@ impl Client {
 
     /// Gives the server connection back: its session is in the state that its books say.
     pub(crate) fn checkin(&mut self, now: Instant) {
-        self.entry.lend(None);
         if let Some(mut held) = self.held.take() {
             crate::socket::give_back(&mut held.lease.inbound);
             held.lease.checkin_at(now);
@@ -234,7 +272,6 @@ impl Client {
 
     /// Closes the server connection: its session cannot be given to anyone else.
     pub(crate) fn discard(&mut self, reason: CloseReason) {
-        self.entry.lend(None);
         if let Some(held) = self.held.take() {
             held.lease.discard(reason);
         }

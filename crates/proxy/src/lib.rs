@@ -28,7 +28,7 @@ mod session;
 mod socket;
 pub mod tls;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -77,6 +77,8 @@ pub struct PoolInfo {
 /// What all sessions share.
 pub(crate) struct Shared {
     pub(crate) snapshot: ArcSwap<Snapshot>,
+    /// That of the snapshot: sessions compare it for each unit.
+    pub(crate) generation: AtomicU64,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) classifier: Mutex<StatementCache>,
     pub(crate) registry: StatementRegistry,
@@ -97,6 +99,7 @@ impl Proxy {
         let key = Key(rand::random());
         let classifier = StatementCache::new(CacheLimits::default(), Limits::default(), key);
         let shared = Shared {
+            generation: AtomicU64::new(snapshot.generation),
             snapshot: ArcSwap::from_pointee(snapshot),
             metrics,
             classifier: Mutex::new(classifier),
@@ -114,7 +117,9 @@ impl Proxy {
     /// Puts a new configuration into force, whole. Running transactions end under the one they began with.
     pub fn apply(&self, snapshot: Snapshot) {
         self.shared.pools.reload(&snapshot);
+        let generation = snapshot.generation;
         self.shared.snapshot.store(Arc::new(snapshot));
+        self.shared.generation.store(generation, Ordering::Release);
         self.shared.logins.clear();
     }
 

@@ -84,6 +84,7 @@ pub(crate) struct ClientEntry {
     state: AtomicU8,
     interrupts: AtomicU8,
     waker: Mutex<Option<Waker>>,
+    /// The server connection that it had last; its pool tells whether it still has it.
     lease: Mutex<Option<(Arc<NodePool>, LeaseNumber)>>,
     pinned: Mutex<Option<PinReason>>,
 }
@@ -219,9 +220,13 @@ impl ClientEntry {
         *self.pinned.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Notes the server connection that the client has, or that it has none.
-    pub(crate) fn lend(&self, lease: Option<(Arc<NodePool>, LeaseNumber)>) {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    /// Notes the server connection that the client has. When it is over need not be told: its pool knows.
+    pub(crate) fn lend(&self, pool: &Arc<NodePool>, number: LeaseNumber) {
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *lease {
+            Some((known, last)) if Arc::ptr_eq(known, pool) => *last = number,
+            other => *other = Some((Arc::clone(pool), number)),
+        }
     }
 
     /// The server connection that the client has.

@@ -132,7 +132,8 @@ impl<S: RawSocket> Socket for S {
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut written = 0;
+        // Nearly always the socket takes all at once, and then nobody need be woken.
+        let mut written = self.try_write(bytes).unwrap_or(0);
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             match self.poll_write_from(cx, rest) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),

@@ -134,6 +134,9 @@ impl ControlPlane for Fixed {
     fn view(&self) -> Arc<View> {
         Arc::clone(&self.view)
     }
+    fn view_version(&self) -> u64 {
+        0
+    }
     fn fence_since(&self, _: Instant) -> Option<Fence> {
         None
     }

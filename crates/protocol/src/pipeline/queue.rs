@@ -36,6 +36,12 @@ impl Queue {
         self.len == 0
     }
 
+    /// How many there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len.saturating_add(self.rest.len())
+    }
+
     #[inline]
     pub(super) fn front(&self) -> Option<Owed> {
         if self.is_empty() { None } else { Some(self.head()) }
@@ -80,7 +86,7 @@ impl Queue {
 
     /// Drops those of which `keep` says no; it is asked in order.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(Owed) -> bool) {
-        for _ in 0..self.len.saturating_add(self.rest.len()) {
+        for _ in 0..self.len() {
             if let Some(owed) = self.pop()
                 && keep(owed)
             {
@@ -89,6 +95,7 @@ impl Queue {
         }
     }
 
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.len = 0;
         self.rest.clear();

@@ -278,7 +278,9 @@ impl Session {
         if at.complete {
             let sql = frontend::query(at.body).map_err(malformed)?;
             let class = lookups.classify(sql, self.parameters.syntax);
-            if self.unit.items.is_empty()
+            let plain = matches!(*class.commands, [Command::Plain]) && class.reason != Reason::Empty;
+            if !plain
+                && self.unit.items.is_empty()
                 && !self.unit.is_started()
                 && self.answer_query(input, at, &class, lookups, reply)
             {
@@ -293,10 +295,12 @@ impl Session {
             }
             self.unit.heed(sql);
             self.judge(&class, lookups);
-            self.look_for_databases(&class, sql);
-            failing = own::failing(&class);
-            if failing.is_none() {
-                note = self.commands(&class);
+            if !plain {
+                self.look_for_databases(&class, sql);
+                failing = own::failing(&class);
+                if failing.is_none() {
+                    note = self.commands(&class);
+                }
             }
         } else {
             self.unit.demand.primary(Reason::TooComplex);

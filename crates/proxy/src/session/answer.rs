@@ -92,6 +92,20 @@ impl Session {
         books: &mut Books,
         to_client: &mut Vec<u8>,
     ) -> Result<Scan, ServerFault> {
+        if let Some(scan) = self.answer_whole(input) {
+            // Whatever of Causeway's own precedes it has been put into `to_client` already.
+            return Ok(scan);
+        }
+        self.follow(input, books, to_client)
+    }
+
+    /// [`Self::answer`], message by message.
+    fn follow(
+        &mut self,
+        input: &[u8],
+        books: &mut Books,
+        to_client: &mut Vec<u8>,
+    ) -> Result<Scan, ServerFault> {
         let mut forward = Forward { input, run: 0..0, to_client };
         let mut at = self.pass_server_rest(input.len(), &mut forward);
         self.give_answers_after(&mut forward);

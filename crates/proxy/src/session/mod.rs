@@ -18,6 +18,7 @@ mod parameters;
 pub(crate) mod settings;
 pub(crate) mod statements;
 mod unit;
+mod whole;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

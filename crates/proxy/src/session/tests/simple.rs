@@ -61,3 +61,17 @@ fn an_empty_query() {
          free",
     );
 }
+
+#[test]
+fn what_an_answer_counts_does_not_depend_on_how_it_arrives() {
+    let whole = "< T | D 1 | D 2 | C SELECT 2 | Z I\n: T | D 1 | D 2 | C SELECT 2 | Z I";
+    let pieces = "< T\n: T\n< D 1 | D 2\n: D 1 | D 2\n< C SELECT 2 | Z I\n: C SELECT 2 | Z I";
+    let counts = [whole, pieces].map(|answer| {
+        let mut rig = Rig::new();
+        rig.play(&format!("> Q SELECT 1\n= Q SELECT 1\n{answer}\nfree"));
+        let counts = rig.peer().session.take_counts();
+        assert_eq!((counts.messages, counts.rows, counts.simple_queries), (5, 2, 1));
+        format!("{counts:?}")
+    });
+    assert_eq!(counts[0], counts[1]);
+}
