@@ -6,6 +6,7 @@ use std::time::Duration;
 use causeway_testkit::wire::request::{bind, copy_data, execute, parse, query, sync, terminate};
 use causeway_testkit::wire::{Message, Request, summary};
 use causeway_testkit::{Causeway, Sandbox, SandboxConfig, fresh_database, shared_cluster, yaml_for};
+use causeway_tests::{count, reads_use_replicas, rows, start, value};
 use tokio::time::{Instant, sleep};
 
 async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
@@ -196,4 +197,43 @@ async fn a_write_that_a_replica_refused_is_seen_afterwards() {
     }
     causeway.stop().await;
     sandbox.stop().await.expect("the servers stop");
+}
+
+/// Such a function is tried on a replica once, and not again.
+#[tokio::test]
+async fn what_a_replica_has_refused_is_remembered() {
+    let sandbox = shared_cluster().await;
+    let database = fresh_database(sandbox).await;
+    let objects = "CREATE TABLE t (); CREATE SEQUENCE s; CREATE FUNCTION sly(n int) RETURNS bigint LANGUAGE plpgsql STABLE AS
+        $$ BEGIN RETURN n + 0 * nextval('s'); END $$";
+    sandbox.primary().sql(&database, objects).await.expect("the objects");
+    sandbox.replicas_caught_up().await.expect("the replicas catch up");
+    let causeway = start(sandbox, "consistency: { default: eventual }\nadmin: { users: [postgres] }\n").await;
+    reads_use_replicas(&causeway, &database, "SELECT count(*) FROM t").await;
+    let retries = async || count(&causeway, "causeway_retries_total", &[]).await;
+    let before = retries().await;
+    let mut client = causeway.client("postgres", &database).await;
+    for n in 1..10 {
+        assert_eq!(client.one(&format!("SELECT sly({n})")).await, n.to_string());
+    }
+    // The first replica's word was enough, for all texts that differ in their constants and for all sessions.
+    assert_eq!(retries().await, before + 1);
+    let mut another = causeway.client("postgres", &database).await;
+    assert_eq!(value(&another.execute("SELECT sly(10)", &[]).await), "10");
+    assert_eq!(retries().await, before + 1);
+    let refused = [("target", "primary"), ("reason", "refused")];
+    assert_eq!(count(&causeway, "causeway_routing_decisions_total", &refused).await, 10);
+    let mut console = causeway.client("postgres", "causeway").await;
+    let routes = rows(&console.query("SHOW ROUTES").await);
+    let shown: Vec<_> = routes.iter().flatten().take(5).map(|value| value.as_deref().unwrap_or("")).collect();
+    assert_eq!(shown, [&*database, "SELECT sly(?)", "primary", "refused", "25006"], "{routes:?}");
+    // A definition may have changed that.
+    another
+        .query(
+            "CREATE OR REPLACE FUNCTION sly(n int) RETURNS bigint LANGUAGE sql STABLE AS 'SELECT n::bigint'",
+        )
+        .await;
+    assert_eq!(rows(&console.query("SHOW ROUTES").await), Vec::<Vec<_>>::new());
+    drop(console);
+    causeway.stop().await;
 }

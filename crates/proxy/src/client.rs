@@ -183,13 +183,7 @@ impl Client {
 
     /// Looks at what the client has sent.
     pub(crate) fn admit(&mut self) -> Result<Admitted, End> {
-        let lookups = Lookups {
-            classifier: &self.shared.classifier,
-            registry: &self.shared.registry,
-            level: self.home.level,
-            catalogue: self.home.catalogue(self.started),
-            metrics: &self.shared.metrics.process,
-        };
+        let lookups = lookups(&self.shared, &mut self.home, self.started);
         self.session.admit(self.inbound.filled(), &lookups, &mut self.answer).map_err(End::Report)
     }
 
@@ -270,7 +264,10 @@ impl Client {
             self.unit_over = false;
             match relayed {
                 Relayed::Done => return self.finish(),
-                Relayed::Retry { reusable } => self.give_up_attempt(reusable, &mut excluded),
+                Relayed::Retry { code, reusable } => {
+                    self.remember_refusal(code);
+                    self.give_up_attempt(reusable, &mut excluded);
+                }
             }
         }
     }
@@ -328,6 +325,7 @@ impl Client {
         }
         if ended.defined {
             self.home.control.definition_seen(&self.home.database);
+            self.shared.refusals.forget(&self.home.database);
         }
         if let Some(reason) = ended.pinned {
             self.home.metrics.pinned(reason);
@@ -434,6 +432,18 @@ impl Client {
             }
             Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
         }
+    }
+}
+
+/// What a session of this home looks things up in, as of a moment.
+pub(crate) fn lookups<'a>(shared: &'a Shared, home: &'a mut Home, now: Instant) -> Lookups<'a> {
+    Lookups {
+        classifier: &shared.classifier,
+        registry: &shared.registry,
+        refusals: &shared.refusals,
+        level: home.level,
+        catalogue: home.catalogue(now),
+        metrics: &shared.metrics.process,
     }
 }
 

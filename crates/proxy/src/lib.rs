@@ -21,6 +21,7 @@ mod listener;
 mod login;
 pub mod metrics;
 mod pools;
+mod refusals;
 mod registry;
 mod relay;
 mod scratch;
@@ -45,6 +46,8 @@ pub use crate::listener::Listener;
 use crate::login::LoginCache;
 pub use crate::metrics::Metrics;
 use crate::pools::Pools;
+use crate::refusals::Refusals;
+pub use crate::refusals::RefusedRead;
 pub use crate::registry::{ClientInfo, ClientState};
 use crate::registry::{Clients, Interrupt};
 use crate::session::statements::StatementRegistry;
@@ -86,6 +89,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Arc<Clients>,
     pub(crate) logins: LoginCache,
     pub(crate) habits: HabitsOfAll,
+    pub(crate) refusals: Refusals,
     pub(crate) draining: AtomicBool,
     /// Makes up verifiers for users that do not exist.
     pub(crate) mock_secret: [u8; 32],
@@ -108,6 +112,7 @@ impl Proxy {
             clients: Arc::default(),
             logins: LoginCache::default(),
             habits: HabitsOfAll::default(),
+            refusals: Refusals::default(),
             draining: AtomicBool::new(false),
             mock_secret: rand::random(),
         };
@@ -131,6 +136,11 @@ impl Proxy {
     /// What is counted.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.shared.metrics
+    }
+
+    /// The reads that replicas refused lately, and that run on the primary for that.
+    pub fn refused_reads(&self) -> Vec<RefusedRead> {
+        self.shared.refusals.all()
     }
 
     /// The clients at hand.

@@ -43,8 +43,9 @@ pub(crate) enum Event {
 pub(crate) enum Relayed {
     /// It has been answered.
     Done,
-    /// It has to run elsewhere; `reusable` tells whether the server connection is of further use.
-    Retry { reusable: bool },
+    /// It has to run elsewhere, for what the server said if it said anything; `reusable` tells whether the server connection
+    /// is of further use.
+    Retry { code: Option<SqlState>, reusable: bool },
 }
 
 // === impl Client ===
@@ -280,7 +281,7 @@ impl Client {
             Outcome::Done => Ok(Some(Relayed::Done)),
             Outcome::Retry { code, reusable } => {
                 tracing::debug!(%code, "a replica could not serve a statement");
-                Ok(Some(Relayed::Retry { reusable }))
+                Ok(Some(Relayed::Retry { code: Some(code), reusable }))
             }
             Outcome::Fatal => {
                 self.discard(CloseReason::ServerFatal);
@@ -303,7 +304,7 @@ impl Client {
             self.home.control.wrote(Instant::now());
         }
         if self.session.may_retry() {
-            return Ok(Some(Relayed::Retry { reusable: false }));
+            return Ok(Some(Relayed::Retry { code: None, reusable: false }));
         }
         self.discard(CloseReason::ServerClosed);
         Err(End::Report(server_gone(self.session.lost())))

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::catalogue::Catalogue;
 use crate::memo::Memo;
 use crate::reason::Reason;
 use crate::symbols::Symbols;
@@ -202,6 +203,28 @@ impl Class {
         Self {
             commands: Box::new([Command::Pin(PinReason::Other)]),
             ..Self::plain(Kind::WriteSession, reason)
+        }
+    }
+
+    /// A standby refused such a text: in the database of this catalogue it counts as a write from now on, until the catalogue
+    /// changes or [`Self::forgive`]. False if the catalogue has no number to remember it by.
+    pub fn refuse(&self, catalogue: &Catalogue) -> bool {
+        let by = catalogue.identity();
+        if let Some(by) = by {
+            self.memo.note(by, Err(Reason::Refused));
+        }
+        by.is_some()
+    }
+
+    /// Whether that is what is remembered of it.
+    pub fn is_refused(&self) -> bool {
+        self.memo.is(Err(Reason::Refused))
+    }
+
+    /// Forgets that a standby refused it.
+    pub fn forgive(&self) {
+        if self.is_refused() {
+            self.memo.clear();
         }
     }
 

@@ -131,6 +131,29 @@ pub(crate) fn kept(sql: &[u8], key: &Key) -> Fingerprint {
     sink.finish()
 }
 
+/// The text with a `?` for each constant and without comments, to be shown where values are nobody's business.
+pub fn without_constants(sql: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::with_capacity(sql.len());
+    let mut end = 0;
+    for token in Lexer::new(sql) {
+        if token.start > end && !shown.is_empty() {
+            shown.push(b' ');
+        }
+        let constant = token.kind.is_string()
+            || matches!(
+                token.kind,
+                TokenKind::Integer
+                    | TokenKind::Numeric
+                    | TokenKind::BitString
+                    | TokenKind::HexString
+                    | TokenKind::NationalString
+            );
+        shown.extend_from_slice(if constant { b"?" } else { token.text(sql) });
+        end = token.end;
+    }
+    shown
+}
+
 fn folds_literals(word: &[u8]) -> bool {
     const STARTS: [&[u8]; 8] =
         [b"select", b"with", b"insert", b"update", b"delete", b"values", b"table", b"merge"];
@@ -292,6 +315,20 @@ mod tests {
         assert!(same("SELECT 'a'", "SELECT 'it''s'"));
         assert!(same("WITH x AS (SELECT 1) TABLE x", "WITH x AS (SELECT 2) TABLE x"));
         assert!(same("(SELECT 1); SELECT 2", "(SELECT 3); SELECT 4"));
+    }
+
+    #[test]
+    fn what_is_shown_has_no_values() {
+        for (sql, shown) in [
+            ("SELECT a, 1 FROM t WHERE b='x''y' -- z", "SELECT a, ? FROM t WHERE b=?"),
+            ("/* secret */ SELECT $1, $$a$$, E'\\n', 1.5e3, X'1f'", "SELECT $1, ?, ?, ?, ?"),
+            ("SELECT \"a b\"(/* c */2)", "SELECT \"a b\"( ?)"),
+        ] {
+            assert_eq!(
+                without_constants(sql.as_bytes()).escape_ascii().to_string(),
+                shown.escape_default().to_string()
+            );
+        }
     }
 
     #[test]

@@ -59,11 +59,25 @@ impl Memo {
         }
     }
 
+    /// Whether the last judgement was this one, whoever gave it.
+    pub(crate) fn is(&self, judgement: Result<(), Reason>) -> bool {
+        self.low.load(Ordering::Relaxed) & JUDGEMENT == word(judgement)
+    }
+
+    /// Forgets the last judgement.
+    pub(crate) fn clear(&self) {
+        self.high.store(0, Ordering::Relaxed);
+        self.low.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn note(&self, by: Identity, judgement: Result<(), Reason>) {
-        let judgement = judgement.map_or_else(|reason| reason.index() as u64 + 1, |()| 0);
-        self.low.store(by.low | judgement, Ordering::Relaxed);
+        self.low.store(by.low | word(judgement), Ordering::Relaxed);
         self.high.store(by.high, Ordering::Relaxed);
     }
+}
+
+fn word(judgement: Result<(), Reason>) -> u64 {
+    judgement.map_or_else(|reason| reason.index() as u64 + 1, |()| 0)
 }
 
 impl Clone for Memo {

@@ -73,6 +73,8 @@ reasons! {
     Fence = "fence",
     /// No replica is configured, up, within the lag limit and of a weight above zero.
     NoReplica = "no_replica",
+    /// A replica refused such a statement lately: SHOW ROUTES on the console lists them.
+    Refused = "refused",
     /// A replica refused or lost the statement before any of its result was forwarded.
     Retried = "retried",
     /// An empty query, which any node answers alike.

@@ -95,6 +95,12 @@ pub(super) const COMMANDS: &[Command] = &[
     show(&["show", "servers"], SERVERS, rows::servers, "The server connections."),
     show(&["show", "databases"], DATABASES, rows::databases, "The databases and what holds for them."),
     show(
+        &["show", "routes"],
+        ROUTES,
+        rows::routes,
+        "Reads that replicas refused lately, and that run on the primary.",
+    ),
+    show(
         &["show", "lists"],
         &[text("list"), int4("items")],
         rows::lists,
@@ -150,6 +156,9 @@ const NODES: &[Column] = &[
     int8("latency_us"),
     int4("connections"),
 ];
+
+const ROUTES: &[Column] =
+    &[text("database"), text("statement"), text("target"), text("reason"), text("sqlstate"), int8("age_s")];
 
 const POOLS: &[Column] = &[
     text("database"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_pool::{Address, ServerInfo, ServerState};
-use causeway_proxy::{ClientInfo, ClientState, PoolInfo};
-use causeway_routing::NodeView;
+use causeway_proxy::{ClientInfo, ClientState, PoolInfo, RefusedRead};
+use causeway_routing::{NodeView, Reason, Role};
 use tokio::time::Instant;
 
 use super::commands::{COMMANDS, Row};
@@ -105,6 +105,20 @@ fn address<'a>(config: &'a Config, cluster: &str, node: &NodeView) -> Option<&'a
 
 fn open(status: &causeway_pool::Status) -> usize {
     status.active + status.idle + status.connecting
+}
+
+pub(super) fn routes(live: &Live) -> Vec<Row> {
+    let shown = |refused: RefusedRead| {
+        vec![
+            some!(refused.database),
+            some!(refused.text),
+            some!(Role::Primary.as_str()),
+            some!(Reason::Refused),
+            some!(refused.code),
+            some!(refused.age.as_secs()),
+        ]
+    };
+    live.proxy.refused_reads().into_iter().map(shown).collect()
 }
 
 /// One row for each database and user, over all nodes: tools that read PgBouncer's table expect each pair once.

@@ -264,7 +264,11 @@ impl Session {
 
     pub(super) fn judge(&mut self, class: &Arc<Class>, lookups: &Lookups<'_>) {
         let first = self.unit.items.is_empty();
-        self.unit.demand.join(resolve(class, lookups.catalogue), first);
+        let mut verdict = resolve(class, lookups.catalogue);
+        if verdict.reason == Reason::Refused && !lookups.refusals.holds(class) {
+            verdict = resolve(class, lookups.catalogue);
+        }
+        self.unit.demand.join(verdict, first);
     }
 
     fn admit_query(

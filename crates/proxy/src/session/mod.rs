@@ -30,7 +30,7 @@ use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::cache::{StatementCache, SyntaxOptions};
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Class, Fence, Kind, Level, PinReason};
+use causeway_routing::{Class, Fence, Kind, Level, PinReason, Reason};
 
 pub(crate) use self::admit::Admitted;
 pub(crate) use self::answer::Outcome;
@@ -43,6 +43,7 @@ pub(crate) use self::unit::Demand;
 use self::unit::{Progress, Unit};
 use crate::config::PoolMode;
 use crate::metrics::ProcessMetrics;
+use crate::refusals::Refusals;
 
 /// Client frames up to this length are looked at whole; longer ones are forwarded as they arrive, unclassified.
 const LARGE_FRAME: usize = 1024 * 1024;
@@ -54,6 +55,7 @@ const RETRY_LIMIT: usize = 256 * 1024;
 pub(crate) struct Lookups<'a> {
     pub(crate) classifier: &'a Mutex<StatementCache>,
     pub(crate) registry: &'a StatementRegistry,
+    pub(crate) refusals: &'a Refusals,
     pub(crate) catalogue: Option<&'a Catalogue>,
     /// The level of a session that asks for none.
     pub(crate) level: Level,
@@ -236,6 +238,12 @@ impl Session {
         self.status == TransactionStatus::InTransaction
             && !self.transaction.keeps_snapshot
             && self.unit.demand.kind != Kind::TransactionControl
+    }
+
+    /// A standby has refused the gathered unit, as all others would.
+    pub(crate) fn belongs_to_primary(&mut self) {
+        self.unit.demand.replica = false;
+        self.unit.demand.reason = Reason::Refused;
     }
 
     /// The databases that must have no connections for the gathered unit to succeed.

@@ -4,11 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use causeway_pool::{StatementId, Statements};
+use causeway_protocol::frame::HEADER_LEN;
+use causeway_protocol::frontend;
 use causeway_protocol::pipeline::Request;
 use causeway_routing::{Class, Command, Kind, Level, PinReason, Reason, resolve::Verdict};
 
 use super::own;
 use super::statements::{Names, Statement};
+use super::{Lookups, Session};
 
 /// What a unit needs, joined over everything in it.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +182,34 @@ impl Demand {
     /// Sends the unit to the primary, whatever its parts say.
     pub(crate) fn primary(&mut self, reason: Reason) {
         *self = Self { replica: false, kind: Kind::Write, reason, writes: true };
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The text of the gathered unit and its class, if there is one text alone. `input` is what the client has sent.
+    pub(crate) fn lone_text(&self, input: &[u8], lookups: &Lookups<'_>) -> Option<(Arc<Class>, Box<[u8]>)> {
+        let mut found: Option<(Arc<Class>, Box<[u8]>)> = None;
+        for item in &self.unit.items {
+            let (class, sql) = match item {
+                Item::Raw { request: Some(Request::Query), frame, .. } => {
+                    let sql = frontend::query(input.get(frame.clone())?.get(HEADER_LEN..)?).ok()?;
+                    (lookups.classify(sql, self.parameters.syntax), sql)
+                }
+                Item::Parse { statement, .. }
+                | Item::Bind { statement, .. }
+                | Item::Describe { statement, .. } => (Arc::clone(&statement.class), &*statement.sql),
+                Item::Raw { .. } | Item::EndPart | Item::CloseStatement { .. } => continue,
+                _ => return None,
+            };
+            match &found {
+                Some((known, _)) if !Arc::ptr_eq(known, &class) => return None,
+                Some(_) => {}
+                None => found = Some((class, sql.into())),
+            }
+        }
+        found
     }
 }
 

@@ -16,6 +16,7 @@ use rand::seq::IndexedRandom;
 use super::notation;
 use crate::config::PoolMode;
 use crate::metrics::ProcessMetrics;
+use crate::refusals::Refusals;
 use crate::session::answer::ServerFault;
 use crate::session::finish::{Connection, Ended};
 use crate::session::settings::SessionSettings;
@@ -64,6 +65,7 @@ pub(super) enum Over {
 pub(super) struct Rig {
     classifier: Mutex<StatementCache>,
     registry: StatementRegistry,
+    refusals: Refusals,
     metrics: ProcessMetrics,
     pub(super) catalogue: Option<Catalogue>,
     pub(super) peers: Vec<Peer>,
@@ -134,6 +136,7 @@ impl Rig {
         Self {
             classifier: Mutex::new(cache),
             registry: StatementRegistry::default(),
+            refusals: Refusals::default(),
             metrics: ProcessMetrics::default(),
             catalogue: None,
             peers,
@@ -191,6 +194,7 @@ impl Rig {
         let lookups = Lookups {
             classifier: &self.classifier,
             registry: &self.registry,
+            refusals: &self.refusals,
             catalogue: self.catalogue.as_ref(),
             level: Level::Cluster,
             metrics: &self.metrics,
@@ -308,6 +312,7 @@ impl Rig {
         let lookups = Lookups {
             classifier: &self.classifier,
             registry: &self.registry,
+            refusals: &self.refusals,
             catalogue: self.catalogue.as_ref(),
             level: Level::Cluster,
             metrics: &self.metrics,
