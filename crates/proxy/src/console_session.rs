@@ -1,7 +1,9 @@
 //! The protocol side of the admin console: simple and extended queries over [`Console`].
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use causeway_protocol::backend::{Column, TransactionStatus};
 use causeway_protocol::encode;
@@ -16,6 +18,7 @@ use crate::Shared;
 use crate::accept::Door;
 use crate::console::{self, ColumnKind, Console, Reply};
 use crate::registry::{Introduction, Registration};
+use crate::socket::Socket as _;
 
 /// The longest message that the console takes.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -112,10 +115,24 @@ impl ConsoleSession<'_> {
             self.door.inbound = input;
             self.door.inbound.consume(consumed);
             self.door.flush().await?;
-            if over || self.entry.interrupts().kill || self.door.fill().await? == 0 {
+            if over || self.more().await? == 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads more; nothing, as at the end of the stream, once the session is to end.
+    async fn more(&mut self) -> std::io::Result<usize> {
+        let Self { door, entry, .. } = self;
+        poll_fn(|cx| {
+            entry.wake_by(cx.waker());
+            let interrupts = entry.interrupts();
+            if interrupts.kill || interrupts.drain {
+                return Poll::Ready(Ok(0));
+            }
+            door.stream.poll_fill(cx, &mut door.inbound)
+        })
+        .await
     }
 
     async fn message(&mut self, frame: Frame<'_>) {

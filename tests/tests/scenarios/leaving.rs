@@ -129,3 +129,15 @@ async fn clients_that_leave_free_their_place_in_the_queue() {
     })
     .await;
 }
+
+/// A client of the console has nothing under way that a drain would have to wait for.
+#[tokio::test]
+async fn a_client_of_the_console_does_not_hold_up_a_drain() {
+    let sandbox = causeway_testkit::shared_cluster().await;
+    let causeway = causeway_tests::start(sandbox, "admin: { users: [postgres] }\n").await;
+    let mut console = causeway.client("postgres", "causeway").await;
+    console.query("SHOW STATE").await;
+    let asked = tokio::time::Instant::now();
+    causeway.stop().await;
+    assert!(asked.elapsed() < std::time::Duration::from_secs(5), "{:?}", asked.elapsed());
+}
