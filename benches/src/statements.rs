@@ -83,6 +83,7 @@ fn session_route(requirement: Requirement) -> Kernel {
         nodes: vec![node(0, Role::Primary), node(1, Role::Replica), node(2, Role::Replica)],
         primary: Some(NodeId(0)),
         fence: Some(fence()),
+        ..View::default()
     };
     let loads: Vec<_> = (0..3).map(|n| Load { in_flight: n, latency: Duration::from_micros(200) }).collect();
     let request = Request {

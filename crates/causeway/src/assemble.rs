@@ -9,8 +9,8 @@ use causeway_protocol::scram::Verifier;
 use causeway_proxy::ControlPlane;
 use causeway_proxy::Snapshot;
 use causeway_proxy::config::{
-    AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Fallback, Network,
-    NodeEndpoint, Overrides, PoolMode, Tls, UserConfig,
+    AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Fallback, LostWrites,
+    Network, NodeEndpoint, Overrides, PoolMode, Tls, UserConfig,
 };
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
@@ -136,6 +136,10 @@ fn defaults(config: &Config) -> Defaults {
                 config::Fallback::Error => Fallback::Error,
             },
             fallback_limit: size(config.consistency.fallback_limit),
+            lost_writes: match config.consistency.lost_writes {
+                config::LostWrites::Error => LostWrites::Error,
+                config::LostWrites::Adopt => LostWrites::Adopt,
+            },
         },
         login_timeout: config.timeouts.login_timeout,
         login_cache: config.timeouts.login_cache,

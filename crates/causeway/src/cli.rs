@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::serve::{self, Options};
-use crate::{dev, route, version};
+use crate::{dev, epoch, route, version};
 
 /// A connection-pooling PostgreSQL proxy that makes streaming replicas safe to read from.
 ///
@@ -49,6 +49,9 @@ enum Command {
     Check,
     /// Says where a statement would run, and why, without running it.
     Route(RouteArgs),
+    /// Shows or replaces the lineage that is kept of each cluster, while Causeway is stopped.
+    #[command(subcommand)]
+    Epoch(EpochCommand),
     /// Starts a throw-away primary with streaming replicas and serves them.
     Dev(DevArgs),
 }
@@ -70,6 +73,21 @@ struct RouteArgs {
     /// The statement.
     #[arg(last = true, required = true)]
     sql: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum EpochCommand {
+    /// Prints the lineage kept of each cluster, or of one.
+    Show {
+        /// The cluster.
+        cluster: Option<String>,
+    },
+    /// Takes the cluster as it is now, after an upgrade, a restore, or a failover that went wrong: asks the nodes, and
+    /// keeps the lineage of the primary that answers. A running Causeway is told on its console instead.
+    Accept {
+        /// The cluster.
+        cluster: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -112,6 +130,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
             let RouteArgs { database, user, json, pre, sql } = route;
             route::run(&options, &route::Question { database, user, json, pre, sql })
         }
+        Some(Command::Epoch(EpochCommand::Show { cluster })) => epoch::show(&options, cluster.as_deref()),
+        Some(Command::Epoch(EpochCommand::Accept { cluster })) => epoch::accept(&options, &cluster),
         Some(Command::Dev(dev)) => {
             let DevArgs { directory, replicas, port, http_port } = dev;
             dev::run(&options, &dev::Wishes { directory, replicas: usize::from(replicas), port, http_port })

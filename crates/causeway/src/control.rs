@@ -8,7 +8,7 @@ use causeway_cluster::{Cluster, Instance};
 use causeway_pool::{ServerConn, Verification};
 use causeway_proxy::{ControlPlane, Need};
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Fence, NodeId, NodeState, NodeView, Role, View};
+use causeway_routing::{Bound, Fence, NodeId, NodeState, NodeView, Role, View};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -87,6 +87,35 @@ impl ControlPlane for ClusterControl {
         })
     }
 
+    fn era(&self) -> u64 {
+        self.cluster.era()
+    }
+
+    fn leads(&self, node: NodeId, conn: &ServerConn) -> bool {
+        let elected = self.cluster.view().primary;
+        let primary =
+            self.cluster.primary_instance().filter(|_| elected.is_some() && self.monitored(node) == elected);
+        let reached = Instance::from_row(conn.facts());
+        // By whichever of its addresses: the start, to the microsecond, tells servers of one system apart.
+        primary.zip(reached).is_some_and(|(primary, reached)| {
+            (primary.system_id, primary.started) == (reached.system_id, reached.started)
+        })
+    }
+
+    fn bound(&self, era: u64, moment: Instant) -> Bound {
+        self.cluster.bound(era, moment)
+    }
+
+    fn shown(&self, node: NodeId, moment: Instant) -> Option<Fence> {
+        let observed = self.monitored(node).and_then(|node| self.cluster.observed(node))?;
+        let causeway_routing::Observation { system_id, timeline, lsn } = observed.observation;
+        (observed.since <= moment && moment <= observed.requested).then_some(Fence {
+            system_id,
+            timeline,
+            lsn,
+        })
+    }
+
     fn verification(&self) -> Option<Verification> {
         let accept = |row: &[Option<Box<str>>]| match Instance::from_row(row) {
             Some(_) => Ok(()),
@@ -98,6 +127,7 @@ impl ControlPlane for ClusterControl {
     fn wrote(&self, moment: Instant) {
         let nanos = moment.saturating_duration_since(self.base).as_nanos();
         self.last_write.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.cluster.wrote();
     }
 
     fn last_write(&self) -> Instant {
@@ -146,7 +176,8 @@ fn translate(view: &View, names: &[Arc<str>]) -> View {
         .primary
         .and_then(|id| view.node(id))
         .and_then(|primary| nodes.iter().find(|node| node.name == primary.name).map(|node| node.id));
-    View { nodes, primary, fence: view.fence }
+    let (lineage, complaint) = (view.lineage.clone(), view.complaint.clone());
+    View { nodes, primary, fence: view.fence, lineage, complaint }
 }
 
 #[cfg(test)]
@@ -169,7 +200,7 @@ mod tests {
     #[test]
     fn ids_follow_the_configuration_that_asks() {
         let nodes = vec![node(0, "c", Role::Replica), node(1, "a", Role::Primary)];
-        let view = View { nodes, primary: Some(NodeId(1)), fence: None };
+        let view = View { nodes, primary: Some(NodeId(1)), ..View::default() };
         let names: Vec<Arc<str>> = vec!["a".into(), "b".into(), "c".into()];
         let seen = translate(&view, &names);
         assert_eq!(seen.primary, Some(NodeId(0)));
@@ -187,7 +218,8 @@ mod tests {
 
     #[test]
     fn a_primary_that_the_configuration_does_not_know_is_none() {
-        let view = View { nodes: vec![node(0, "x", Role::Primary)], primary: Some(NodeId(0)), fence: None };
+        let nodes = vec![node(0, "x", Role::Primary)];
+        let view = View { nodes, primary: Some(NodeId(0)), ..View::default() };
         assert_eq!(translate(&view, &["a".into()]).primary, None);
     }
 }

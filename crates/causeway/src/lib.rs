@@ -8,6 +8,7 @@ pub mod config;
 pub mod console;
 pub mod control;
 pub mod dev;
+pub mod epoch;
 pub mod exit;
 pub mod http;
 pub mod logging;

@@ -226,7 +226,7 @@ fn two_nodes() -> View {
         lag: None,
     };
     let nodes = vec![node(0, "primary", Role::Primary), node(1, "replica", Role::Replica)];
-    View { nodes, primary: Some(NodeId(0)), fence: None }
+    View { nodes, primary: Some(NodeId(0)), ..View::default() }
 }
 
 #[cfg(test)]

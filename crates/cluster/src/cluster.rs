@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Fence, NodeId, View};
+use causeway_routing::{Bound, Fence, NodeId, View};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -124,9 +124,26 @@ impl Cluster {
         self.shared.state.position(need)
     }
 
-    /// Which server the primary is, as its monitor reaches it. `None` while it is not connected.
+    /// Which server the primary is, as its monitor reaches it, or did a moment ago. `None` while there is no primary.
     pub fn primary_instance(&self) -> Option<Instance> {
-        self.shared.state.published().primary.map(|(_, instance)| instance)
+        self.shared.state.published().reign.map(|reign| reign.instance)
+    }
+
+    /// Moves when another server is elected, and as soon as the elected one is known to be no primary any more: what
+    /// was leased on it before is to be cut. Never 0 once there was a primary. Wait-free.
+    pub fn era(&self) -> u64 {
+        self.shared.state.published().era
+    }
+
+    /// Where what was acknowledged before `moment`, by the primary of `era`, ends at the latest. Wait-free.
+    pub fn bound(&self, era: u64, moment: Instant) -> Bound {
+        self.shared.state.published().past.bound(era, moment)
+    }
+
+    /// Something was acknowledged by the primary: a position beyond it is read within moments, so that what becomes of
+    /// it in a failover can be told. Cheap enough for each write.
+    pub fn wrote(&self) {
+        self.shared.state.wrote();
     }
 
     /// Where fences come from at present (never [`FenceSource::Auto`]), and why not from where they should.
@@ -197,7 +214,7 @@ impl Cluster {
 
     /// The accepted lineage, to be kept across a restart; `None` until a primary was seen.
     pub fn epoch(&self) -> Option<Epoch> {
-        self.shared.state.published().epoch
+        self.shared.state.published().epoch.clone()
     }
 
     /// Accepts a lineage that was kept, so that a stale primary is refused even if it alone answers. Call it

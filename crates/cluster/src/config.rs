@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::election::Writer;
 use crate::source::FenceSource;
 
 /// One cluster: its nodes and how they are watched.
@@ -107,6 +108,11 @@ impl Config {
 // === impl NodeConfig ===
 
 impl NodeConfig {
+    /// What it is known by.
+    pub(crate) fn writer(&self) -> Writer {
+        Writer { name: self.name.clone(), address: format!("{}:{}", self.host, self.port).into() }
+    }
+
     /// Whether a connection to `other` reaches the same server.
     pub(crate) fn same_address(&self, other: &Self) -> bool {
         self.host == other.host && self.port == other.port

@@ -42,6 +42,10 @@ pub(crate) struct Primary {
 
 /// A replica that stands still is polled more and more rarely: after this part of the time it has.
 const STILLNESS: u32 = 16;
+/// The least time from a question of the primary's to the one that finds out where the writes since then end. It costs a
+/// primary that is written to without a pause a thousandth of a processor; a write acknowledged later than this before
+/// the primary is gone cannot be told from a lost one.
+const TRAIL: Duration = Duration::from_millis(10);
 /// The most fence probes that may be in flight.
 const PIPELINE: usize = 4;
 
@@ -109,6 +113,9 @@ impl State {
         }
         if pace.in_flight > 0 {
             return None;
+        }
+        if self.trails(key) {
+            return turn(ProbeKind::Trail, TRAIL.min(config.interval));
         }
         if published.view.primary.is_none() && self.is_sought(&config) {
             return turn(ProbeKind::Idle, config.search_interval.min(config.interval));

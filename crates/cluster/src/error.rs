@@ -12,6 +12,8 @@ pub(crate) enum ProbeError {
     Closed,
     #[error("{}", describe(.0))]
     Server(#[from] tokio_postgres::Error),
+    #[error("{0}")]
+    Socket(std::io::Error),
     #[error("another server answers than the one that is watched")]
     Stranger,
     #[error("the server reports {0}")]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use causeway_routing::{Fence, Lsn};
 use tokio::time::Instant;
 
-use crate::election::Epoch;
+use crate::election::Line;
 use crate::ring::Sample;
 
 /// Recent fences of one primary, oldest first; never none.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    lineage: Epoch,
+    lineage: Line,
     samples: Box<[Sample]>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Fences {
 
 impl Fences {
     /// `None` without samples.
-    pub(crate) fn new(lineage: Epoch, samples: Box<[Sample]>) -> Option<Arc<Self>> {
+    pub(crate) fn new(lineage: Line, samples: Box<[Sample]>) -> Option<Arc<Self>> {
         (!samples.is_empty()).then(|| Arc::new(Self { lineage, samples }))
     }
 

@@ -1,7 +1,8 @@
 //! The task that watches one node.
 
 use std::collections::VecDeque;
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,13 +11,14 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use crate::alarm::Alarm;
-use crate::config::NodeConfig;
+use crate::config::{Config, NodeConfig};
 use crate::demand::{Pace, Turn};
 use crate::error::ProbeError;
+use crate::origin;
 use crate::probe::{Link, Probe};
 use crate::state::State;
 use crate::totals::{ProbeKind, ProbeResult};
-use crate::truth::{Key, Position};
+use crate::truth::{Key, Origin, Position, Sighting};
 
 /// Wakes a task that would otherwise sleep for long.
 #[derive(Debug, Default)]
@@ -58,6 +60,9 @@ struct Talk {
     shown: Option<Position>,
     answered: bool,
     urgent: bool,
+    /// A primary is being asked where its timeline comes from, once for each connection.
+    origin: Option<Pin<Box<dyn Future<Output = Origin> + Send>>>,
+    asked_origin: bool,
 }
 
 // === impl Bell ===
@@ -160,6 +165,7 @@ impl Watch {
                 answer = poll_fn(|cx| link.poll_answer(cx)) => match answer {
                     Ok(sighting) => {
                         talk.take(&self.state, sighting.position);
+                        self.ask_origin(&mut talk, &sighting, &config);
                         self.state.sighted(self.key, sighting);
                     }
                     Err(error) => {
@@ -169,15 +175,29 @@ impl Watch {
                 },
                 kind = talk.alarm.due(turn) => {
                     self.bell.disarm();
+                    self.state.asking(self.key);
                     link.ask(talk.ask(kind));
                 }
                 () = self.bell.rung() => talk.urgent |= self.bell.urgent.swap(false, Ordering::SeqCst),
+                origin = Talk::told(&mut talk.origin) => self.state.learnt(self.key, &origin),
                 () = at(expires) => {
                     talk.give_up(&self.state, ProbeResult::TimedOut);
                     return (ProbeError::Timeout(config.timeout), talk.answered);
                 }
             }
         }
+    }
+
+    /// A primary that was promoted is asked where its timeline comes from: it is not elected before that is known, or
+    /// known not to be told.
+    fn ask_origin(&self, talk: &mut Talk, seen: &Sighting, config: &Config) {
+        if talk.asked_origin || seen.timeline <= 1 || !matches!(seen.position, Position::Inserted { .. }) {
+            return;
+        }
+        talk.asked_origin = true;
+        let login = config.monitor.login(&self.node, &config.monitor.database, config.timeout);
+        let server = (seen.instance, seen.timeline);
+        talk.origin = Some(Box::pin(origin::ask(login, self.node.clone(), server, config.timeout)));
     }
 
     /// Sleeps until `due`, or only until `soonest` if the bell says that it is urgent.
@@ -205,7 +225,17 @@ impl Talk {
             shown: None,
             answered: false,
             urgent: false,
+            origin: None,
+            asked_origin: false,
         }
+    }
+
+    /// The answer to that.
+    async fn told(origin: &mut Option<Pin<Box<dyn Future<Output = Origin> + Send>>>) -> Origin {
+        let Some(asked) = origin else { return pending().await };
+        let told = asked.await;
+        *origin = None;
+        told
     }
 
     /// A suspected failure is looked into at once, though not again and again.

@@ -16,7 +16,7 @@ pub(crate) struct Sample {
 }
 
 /// Samples of one primary on one timeline, oldest first; both fields strictly increase.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ring {
     samples: VecDeque<Sample>,
 }

@@ -14,7 +14,7 @@ use crate::instance::Instance;
 use crate::monitor::Bell;
 use crate::ring::Sample;
 use crate::totals::{Meter, Totals};
-use crate::truth::{Key, Published, Sighting, Terms, Truth};
+use crate::truth::{Key, Origin, Published, Seat, Sighting, Terms, Truth};
 use crate::waiting::{Waiting, same_fences};
 
 /// Shared by the handles and the tasks of one cluster.
@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) wanted: AtomicU64,
     /// The same for those who did not say for how long they wait.
     pub(crate) loose: AtomicU64,
+    /// Something was acknowledged, and no position has been asked for since.
+    trailing: AtomicBool,
     waiting: Mutex<Waiting>,
     pub(crate) stopped: AtomicBool,
     pub(crate) meter: Meter,
@@ -57,6 +59,7 @@ impl State {
             base: Instant::now() - std::time::Duration::from_nanos(1),
             wanted: AtomicU64::new(0),
             loose: AtomicU64::new(0),
+            trailing: AtomicBool::new(false),
             waiting: Mutex::default(),
             stopped: AtomicBool::new(false),
             meter: Meter::default(),
@@ -90,13 +93,14 @@ impl State {
 
     /// `nodes` are the configuration's, each with its monitor's key and bell.
     pub(crate) fn configure(&self, config: Config, nodes: Vec<(Key, Arc<Bell>)>) {
-        let known =
-            config.nodes.iter().zip(&nodes).map(|(node, (key, _))| (*key, node.name.clone(), node.weight));
-        let known: Vec<_> = known.collect();
+        let seats = config.nodes.iter().zip(&nodes);
+        let seats =
+            seats.map(|(node, (key, _))| Seat { key: *key, node: node.writer(), weight: node.weight });
+        let seats: Vec<_> = seats.collect();
         let terms = terms(&config);
         self.monitors.store(Arc::new(nodes));
         self.config.store(Arc::new(config));
-        self.update(|truth, now| truth.configure(&known, terms, now));
+        self.update(|truth, now| truth.configure(&seats, terms, now));
         // Whatever they wait for may be due now.
         self.ring_all();
     }
@@ -114,6 +118,33 @@ impl State {
         if stuck {
             self.nudge.notify_one();
         }
+    }
+
+    /// Something was acknowledged by the primary.
+    pub(crate) fn wrote(&self) {
+        if self.trailing.load(Ordering::SeqCst) || self.trailing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let sampled = self.published().sampled;
+        if let Some((_, bell)) = self.monitors.load().iter().find(|(key, _)| Some(*key) == sampled) {
+            bell.wanted();
+        }
+    }
+
+    /// Whether this monitor has to ask on account of that.
+    pub(crate) fn trails(&self, key: Key) -> bool {
+        self.trailing.load(Ordering::SeqCst) && self.published().sampled == Some(key)
+    }
+
+    /// This monitor is about to ask: what was acknowledged up to now is covered by the answer.
+    pub(crate) fn asking(&self, key: Key) {
+        if self.trails(key) {
+            self.trailing.store(false, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn learnt(&self, key: Key, origin: &Origin) {
+        self.update(|truth, now| truth.learnt(key, origin, now));
     }
 
     pub(crate) fn committed(&self, instance: Instance, sample: Sample) {
@@ -144,7 +175,7 @@ impl State {
         self.publications.fetch_add(1, Ordering::Release);
         drop(truth);
         self.log_source(&former, &fresh);
-        let changed = self.log_changes(&former.view, &fresh);
+        let changed = self.log_changes(&former.view, &fresh) || former.era != fresh.era;
         if changed {
             self.changed.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -212,13 +243,17 @@ impl State {
         }
         let (before, now) = (name_of(former, former.primary), name_of(view, view.primary));
         if before == now {
+            if let Some(why) = view.complaint.as_deref().filter(|_| view.complaint != former.complaint) {
+                warn!(%cluster, why, "there is still no primary");
+            }
             return changed || former.primary != view.primary;
         }
         if let Some(node) = &now {
-            let timeline = fresh.epoch.map_or(0, |epoch| epoch.timeline);
+            let timeline = fresh.epoch.as_ref().map_or(0, |epoch| epoch.timeline);
             info!(%cluster, %node, timeline, "this node is the primary");
         } else {
-            warn!(%cluster, "there is no primary");
+            let why = view.complaint.as_deref().unwrap_or("none answers");
+            warn!(%cluster, why, "there is no primary");
         }
         true
     }

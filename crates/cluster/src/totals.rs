@@ -14,6 +14,8 @@ pub enum ProbeKind {
     Position,
     /// A fence was waited for, and is the end of a commit.
     Commit,
+    /// Something was written, and where that ends was not known.
+    Trail,
 }
 
 /// What became of a probe.
@@ -78,7 +80,7 @@ pub(crate) struct Meter {
 
 impl ProbeKind {
     /// Each, in the order in which arrays are indexed.
-    pub const ALL: [Self; 4] = [Self::Idle, Self::Fence, Self::Position, Self::Commit];
+    pub const ALL: [Self; 5] = [Self::Idle, Self::Fence, Self::Position, Self::Commit, Self::Trail];
 
     /// The metric label.
     pub fn as_str(self) -> &'static str {
@@ -87,6 +89,7 @@ impl ProbeKind {
             Self::Fence => "fence",
             Self::Position => "position",
             Self::Commit => "commit",
+            Self::Trail => "trail",
         }
     }
 }
@@ -194,7 +197,7 @@ mod tests {
         meter.probed(ProbeKind::Fence, ProbeResult::TimedOut, Duration::from_secs(2));
         meter.probed(ProbeKind::Idle, ProbeResult::Answered, Duration::from_secs(2));
         let totals = meter.totals(&Totals { epoch_changes: 3, ..Totals::default() });
-        assert_eq!(totals.probes, [[1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]);
+        assert_eq!(totals.probes, [[1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 0, 0]]);
         assert_eq!(totals.probes_of(ProbeKind::Fence), 2);
         assert_eq!(totals.epoch_changes, 3);
         let seconds = totals.fence_seconds;

@@ -4,15 +4,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_routing::{Lsn, NodeId, NodeState, Observation, View};
+use causeway_routing::{Lineage, Lsn, NodeId, NodeState, Observation, Switch, View};
 use tokio::time::Instant;
 
-use crate::election::{Epoch, Outcome, elect};
+use crate::election::{Epoch, Line, Outcome, Writer, elect};
 use crate::fences::Fences;
 use crate::instance::Instance;
 use crate::ring::{Ring, Sample};
 use crate::source::FenceSource;
 use crate::totals::Totals;
+pub(crate) use ancestry::{Account, Origin};
+use former::Formers;
+pub(crate) use former::{Past, Reign};
 use member::{Link, Member};
 
 /// Names a monitor for as long as the process runs; a node keeps it while its address and login stay.
@@ -47,6 +50,8 @@ pub struct Observed {
     pub requested: Instant,
     /// Which server behind the node's name was asked; of another one this says nothing.
     pub instance: Instance,
+    /// Since when that server, and no other, has answered.
+    pub since: Instant,
     /// The replica shows everything acknowledged before this moment.
     pub as_of: Option<Instant>,
 }
@@ -62,8 +67,16 @@ pub(crate) struct Published {
     pub(crate) source: FenceSource,
     /// Why that is not what was configured.
     pub(crate) source_why: Option<Arc<str>>,
-    /// The primary, and which server that is.
+    /// The primary, and which server that is, while its monitor is connected.
     pub(crate) primary: Option<(Key, Instance)>,
+    /// The same whether it is or not.
+    pub(crate) reign: Option<Reign>,
+    /// Counts the servers that were primaries, and the times between them in which the last one was known to be none.
+    pub(crate) era: u64,
+    /// Earlier primaries.
+    pub(crate) past: Arc<Past>,
+    /// Whose positions the fences are: the primary's, or the last one's.
+    pub(crate) sampled: Option<Key>,
     /// What the primary had flushed, if that was not all.
     pub(crate) unflushed: Option<Lsn>,
     pub(crate) observed: Vec<Option<Observed>>,
@@ -81,7 +94,14 @@ pub(crate) struct Truth {
     outcome: Outcome,
     /// Of the last elected primary; kept without one, so that lag stays measurable against it.
     ring: Ring,
-    ring_of: Option<(Key, Epoch)>,
+    ring_of: Option<(Key, Line)>,
+    reign: Option<Reign>,
+    era: u64,
+    formers: Formers,
+    past: Arc<Past>,
+    lineage: Option<Arc<Lineage>>,
+    /// The ancestors of recent timelines, the latest last.
+    ancestry: Vec<(Line, Arc<[Switch]>)>,
     /// Where other fences than the ring's are collected, if those are in force.
     other_fences: Option<Ring>,
     fences: Option<Arc<Fences>>,
@@ -95,6 +115,14 @@ pub(crate) struct Truth {
     settled: bool,
     /// Regressions, changes of the epoch and refusals.
     pub(crate) tallies: Totals,
+}
+
+/// A node of a configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) key: Key,
+    pub(crate) node: Writer,
+    pub(crate) weight: u32,
 }
 
 /// What a configuration decides here.
@@ -114,6 +142,12 @@ impl Truth {
             outcome: Outcome::Vacant,
             ring: Ring::default(),
             ring_of: None,
+            reign: None,
+            era: 0,
+            formers: Formers::default(),
+            past: Arc::default(),
+            lineage: None,
+            ancestry: Vec::new(),
             other_fences: None,
             fences: None,
             terms,
@@ -126,13 +160,13 @@ impl Truth {
     }
 
     /// Replaces the nodes; those with a known key keep what is known of them.
-    pub(crate) fn configure(&mut self, nodes: &[(Key, Arc<str>, u32)], terms: Terms, now: Instant) {
+    pub(crate) fn configure(&mut self, seats: &[Seat], terms: Terms, now: Instant) {
         let mut former = std::mem::take(&mut self.members);
-        let renewed = nodes.iter().map(|(key, name, weight)| {
+        let renewed = seats.iter().map(|Seat { key, node, weight }| {
             let known =
                 former.iter().position(|member| member.key == *key).map(|index| former.swap_remove(index));
             let member = known.unwrap_or_else(|| Member::new(*key));
-            Member { name: name.clone(), weight: *weight, ..member }
+            Member { node: node.clone(), weight: *weight, ..member }
         });
         self.members = renewed.collect();
         self.terms = terms;
@@ -143,7 +177,8 @@ impl Truth {
     pub(crate) fn remember(&mut self, epoch: Epoch) {
         if self
             .epoch
-            .is_none_or(|known| known.system_id != epoch.system_id || known.timeline < epoch.timeline)
+            .as_ref()
+            .is_none_or(|known| known.system_id != epoch.system_id || known.timeline <= epoch.timeline)
         {
             self.epoch = Some(epoch);
         }
@@ -158,11 +193,14 @@ impl Truth {
     pub(crate) fn sighted(&mut self, key: Key, sighting: Sighting, now: Instant) {
         let Some(member) = self.member(key) else { return };
         member.link = Link::Up;
+        let same = member.seen.is_some_and(|seen| seen.instance == sighting.instance);
+        member.since = member.since.filter(|_| same).or(Some(sighting.requested));
         member.seen = Some(sighting);
         if member.regressed(&sighting) {
             self.tallies.lsn_regressions += 1;
         }
         self.assess(now);
+        self.sample_former(key, sighting);
     }
 
     /// A commit on the primary, begun at `sent`, ended at `lsn`. It is a fence if that is still the primary.
@@ -202,8 +240,13 @@ impl Truth {
 
     pub(crate) fn publish(&self) -> Published {
         let nodes = self.members.iter().enumerate().map(|(index, member)| member.view(index)).collect();
-        let view =
-            View { nodes, primary: self.primary_id(), fence: self.fences.as_ref().and_then(|f| f.newest()) };
+        let view = View {
+            nodes,
+            primary: self.primary_id(),
+            fence: self.fences.as_ref().and_then(|f| f.newest()),
+            lineage: self.lineage.clone(),
+            complaint: self.complaint(),
+        };
         Published {
             view: Arc::new(view),
             keys: self.members.iter().map(|member| member.key).collect(),
@@ -211,10 +254,14 @@ impl Truth {
             source: self.source.0,
             source_why: self.source.1.clone(),
             primary: self.primary().map(|primary| primary.key).zip(self.primary_instance()),
+            reign: self.reign.filter(|_| self.primary().is_some()),
+            era: self.era,
+            past: self.past.clone(),
+            sampled: self.ring_of.map(|(key, _)| key),
             unflushed: self.unflushed(),
             observed: self.members.iter().map(Member::observed).collect(),
             why: self.members.iter().map(|member| member.why.clone()).collect(),
-            epoch: self.epoch,
+            epoch: self.epoch.clone(),
             settled: self.settled,
         }
     }
@@ -258,31 +305,65 @@ impl Truth {
     }
 
     fn elect(&mut self, now: Instant) {
+        let ballots: Vec<_> = self.members.iter().map(Member::ballot).collect();
         // A stale primary may be the first to answer: nobody is chosen before all were asked.
-        self.settled = self.settled || self.members.iter().all(|member| member.link != Link::Untried);
-        if !self.settled {
+        let asked = |member: &Member| member.link != Link::Untried;
+        let told = ballots.iter().flatten().all(|ballot| !ballot.writable || ballot.ancestors.is_some());
+        self.settled = self.settled || told && self.members.iter().all(asked);
+        if !self.members.iter().all(asked) && !self.settled {
             return;
         }
-        let ballots: Vec<_> = self.members.iter().map(Member::ballot).collect();
-        let former = self.epoch;
+        let former = self.epoch.as_ref().map(Epoch::line);
         self.outcome = elect(&mut self.epoch, &ballots);
-        if former.is_some() && self.epoch != former {
+        if former.is_some() && self.epoch.as_ref().map(Epoch::line) != former {
             self.tallies.epoch_changes += 1;
         }
-        let Some(key) = self.primary().map(|primary| primary.key) else {
+        self.trace();
+        self.crown();
+        if self.primary().is_none() {
             self.vacant_since = self.vacant_since.or(Some(now));
             return;
-        };
+        }
         self.vacant_since = None;
-        let lineage = self.epoch.map(|epoch| (key, epoch));
+        let lineage = self.reign.map(|reign| (reign.key, reign.line));
         if self.ring_of != lineage {
+            if let Some(ended) = self.ring_of {
+                // The present era has begun with the present primary.
+                self.formers.push(ended, self.era.saturating_sub(1), std::mem::take(&mut self.ring));
+            }
             self.ring_of = lineage;
             self.ring.clear();
             self.other_fences = self.other_fences.take().map(|_| Ring::default());
             self.fences = None;
+            self.past = self.formers.past(lineage.map(|(_, line)| line));
         }
         self.choose_source();
         self.sample();
+    }
+
+    /// A reign ends when another server is elected, and as soon as its server is known to be no primary any more; not
+    /// when that only cannot be reached.
+    fn crown(&mut self) {
+        let elected = self.primary().and_then(|primary| {
+            let seen = primary.seen?;
+            Some(Reign { key: primary.key, instance: seen.instance, line: seen.line() })
+        });
+        let Some(former) = self.reign else {
+            if elected.is_some() {
+                self.reign = elected;
+                self.era += 1;
+            }
+            return;
+        };
+        let refuted = elected.is_none() && {
+            let outdated = self.epoch.as_ref().map(Epoch::line) != Some(former.line);
+            let member = self.members.iter().find(|member| member.key == former.key);
+            outdated || member.is_none_or(|member| member.ballot().is_some())
+        };
+        if refuted || elected.is_some_and(|reign| reign != former) {
+            self.reign = elected;
+            self.era += 1;
+        }
     }
 
     /// Fences of one source say nothing about those of another.
@@ -307,7 +388,7 @@ impl Truth {
 
     fn give_fences(&mut self) {
         let samples = self.other_fences.as_ref().unwrap_or(&self.ring).digest();
-        self.fences = self.ring_of.and_then(|(_, epoch)| Fences::new(epoch, samples));
+        self.fences = self.ring_of.and_then(|(_, line)| Fences::new(line, samples));
     }
 
     /// Takes the primary's last answer; one that was taken before changes nothing.
@@ -328,13 +409,24 @@ impl Truth {
         self.give_fences();
     }
 
+    /// What a server that was the primary goes on to show.
+    fn sample_former(&mut self, key: Key, seen: Sighting) {
+        if let Position::Inserted { end, .. } = seen.position
+            && self.formers.latest() == Some(key)
+        {
+            let sample = Sample { sent: seen.requested, lsn: end };
+            self.formers.sample(key, seen.line(), sample, self.terms.kept());
+            self.past = self.formers.past(self.ring_of.map(|(_, line)| line));
+        }
+    }
+
     /// Gives every node its lag and its state.
     fn judge(&mut self, now: Instant) {
         let clock = self.vacant_since.unwrap_or(now);
-        let ring_epoch = self.ring_of.map(|(_, epoch)| epoch);
+        let ring_line = self.ring_of.map(|(_, line)| line);
         for (index, member) in self.members.iter_mut().enumerate() {
             match member.link {
-                Link::Up => member.measure(&self.ring, ring_epoch, clock),
+                Link::Up => member.measure(&self.ring, ring_line, clock),
                 Link::Lost => {}
                 Link::Untried | Link::Down => (member.lag, member.lag_bytes) = (None, None),
             }
@@ -342,7 +434,8 @@ impl Truth {
             let (state, why) = match (member.link, member.ballot()) {
                 (Link::Down, _) => (NodeState::Down, member.why.take()),
                 (Link::Up | Link::Lost, Some(ballot)) if self.settled => {
-                    let (state, why) = member.judged(ballot, self.epoch, elected, self.terms.max_lag);
+                    let line = self.epoch.as_ref().map(Epoch::line);
+                    let (state, why) = member.judged(&ballot, line, elected, self.terms.max_lag);
                     let refused = ballot.writable && state == NodeState::Refused;
                     if refused && member.state != NodeState::Refused {
                         self.tallies.stale_primaries_refused += 1;
@@ -353,6 +446,14 @@ impl Truth {
             };
             (member.state, member.why) = (state, why);
         }
+    }
+}
+
+// === impl Sighting ===
+
+impl Sighting {
+    pub(crate) fn line(&self) -> Line {
+        Line { system_id: self.instance.system_id, timeline: self.timeline }
     }
 }
 
@@ -370,6 +471,9 @@ fn node_id(index: usize) -> NodeId {
     NodeId(u16::try_from(index).unwrap_or(u16::MAX))
 }
 
+mod ancestry;
+mod complaint;
+mod former;
 mod member;
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,8 @@ pub struct ServerConn {
     pub inbound: Buffer,
     /// What is known of the state of its session.
     pub books: Books,
+    /// For the borrower: when it last made sure of what the connection leads to, in a count of its own; 0 at first.
+    pub verified: u64,
     card: Arc<Card>,
     parameters: Parameters,
     facts: Box<[Option<Box<str>>]>,
@@ -84,7 +86,7 @@ impl ServerConn {
     pub(crate) fn new(opened: Opened, max_statements: usize, place: Place) -> Self {
         let Opened { stream, inbound, card, parameters, facts } = opened;
         let books = Books::new(max_statements);
-        Self { stream, inbound, books, card: Arc::new(card), parameters, facts, place, lease: 0 }
+        Self { stream, inbound, books, verified: 0, card: Arc::new(card), parameters, facts, place, lease: 0 }
     }
 
     /// The process behind the connection, as it calls itself; zero if it did not say.

@@ -46,6 +46,7 @@ known! {
     INVALID_CATALOG_NAME = b"3D000", "No such database.";
     INVALID_SCHEMA_NAME = b"3F000", "No such schema.";
     SERIALIZATION_FAILURE = b"40001", "Serialization failure, or a conflict with recovery.";
+    STATEMENT_COMPLETION_UNKNOWN = b"40003", "Whether earlier statements have taken effect is not known.";
     DEADLOCK_DETECTED = b"40P01", "A deadlock, possibly with recovery.";
     INSUFFICIENT_PRIVILEGE = b"42501", "Permission denied.";
     SYNTAX_ERROR = b"42601", "Syntax error.";

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use crate::Shared;
 use crate::config::PoolMode;
-use crate::consistency::Memory;
 use crate::home::Home;
 use crate::lease::{Denied, Held};
+use crate::memory::Memory;
 use crate::metrics::DecisionTarget;
 use crate::pools::{NodePool, Running};
 use crate::registry::{ClientState, Registration};
@@ -116,10 +116,10 @@ impl Client {
             outbound: Buffer::default(),
             answer: Vec::new(),
             to_server: Vec::new(),
+            memory: Memory::new(home.control.era()),
             home,
             entry,
             held: None,
-            memory: Memory::default(),
             unit_over: false,
             input_ended: false,
             sequences_at: None,
@@ -220,6 +220,7 @@ impl Client {
     }
 
     fn interrupted(&mut self) -> Result<(), End> {
+        self.look()?;
         let interrupts = self.entry.interrupts();
         self.entry.clear_cancel();
         let free = self.session.status() == TransactionStatus::Idle;
@@ -253,6 +254,7 @@ impl Client {
                     Err(end) => return Err(end),
                 }
             } else {
+                self.look()?;
                 self.follow_on_replica().await?;
                 let pinned = self.session.status() == TransactionStatus::Idle;
                 let reason = if pinned { Reason::Pinned } else { Reason::InTransaction };
@@ -310,11 +312,8 @@ impl Client {
             metrics.transactions.add(1);
             held.lease.count_transaction();
         }
-        if held.role == Role::Replica {
-            self.memory.read(held.id, now);
-        }
+        self.memory.answered((held.id, held.role), ended.wrote, self.started, now);
         if ended.wrote {
-            self.memory.wrote(now);
             held.lease.books.sequences_of = Some(self.entry.key.process_id);
             self.sequences_at = Some((Arc::clone(&held.pool), held.lease.process_id()));
             if ended.connection == Connection::CheckIn && self.home.habits.calls_currval() {

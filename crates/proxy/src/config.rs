@@ -38,6 +38,16 @@ pub enum Fallback {
     Error,
 }
 
+/// What becomes of a session whose acknowledged writes may have been lost in a failover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LostWrites {
+    /// Its next statement fails, once.
+    #[default]
+    Error,
+    /// It goes on, and is counted.
+    Adopt,
+}
+
 /// How reads wait for replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consistency {
@@ -47,6 +57,8 @@ pub struct Consistency {
     pub fallback: Fallback,
     /// `consistency.fallback_limit`: how many such reads run on a primary at once.
     pub fallback_limit: usize,
+    /// `consistency.lost_writes`: what becomes of a session whose writes may have been lost in a failover.
+    pub lost_writes: LostWrites,
 }
 
 /// How a client proves who it is.
@@ -219,7 +231,12 @@ impl Fallback {
 
 impl Default for Consistency {
     fn default() -> Self {
-        Self { wait: Duration::from_millis(50), fallback: Fallback::Primary, fallback_limit: 32 }
+        Self {
+            wait: Duration::from_millis(50),
+            fallback: Fallback::Primary,
+            fallback_limit: 32,
+            lost_writes: LostWrites::Error,
+        }
     }
 }
 

@@ -15,39 +15,16 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, End};
 use crate::config::{Fallback, PoolMode};
-use crate::control::{ControlPlane, Need};
+use crate::control::Need;
 use crate::lease::Denied;
+use crate::memory::{Must, carried};
 use crate::metrics::ReadOutcome;
 use crate::registry::ClientState;
 use crate::session::Demand;
 
-/// What a session's reads must see, as far as that is the session's own matter.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Memory {
-    /// When something that was not proven to be a read was last acknowledged.
-    last_write: Option<Instant>,
-    /// The replica that answered the last read, and when.
-    last_read: Option<(NodeId, Instant)>,
-    /// A fence found before, and the moment up to which it covers everything.
-    fence: Option<(Instant, Fence)>,
-    /// The token that the primary was found to cover, and when; it may have been another primary's.
-    proven: Option<(Fence, Instant)>,
-}
-
 /// How long the primary is taken to cover a token that it was found to cover: a change of primary takes longer to be
 /// made.
 const PROOF_KEPT: Duration = Duration::from_millis(100);
-
-/// What one read must see.
-#[derive(Clone, Copy, Debug)]
-enum Must {
-    /// Nothing in particular.
-    Nothing,
-    /// Everything acknowledged before a moment.
-    Since(Instant),
-    /// Everything that a token covers.
-    Token(Fence),
-}
 
 /// A read that no replica is known to be able to serve yet.
 pub(crate) struct Missing {
@@ -72,69 +49,14 @@ pub(crate) struct Choice {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-// === impl Memory ===
-
-impl Memory {
-    /// Something that was not proven to be a read has been acknowledged, or may have happened.
-    pub(crate) fn wrote(&mut self, now: Instant) {
-        self.last_write = Some(now);
-    }
-
-    /// A replica has answered a read.
-    pub(crate) fn read(&mut self, node: NodeId, now: Instant) {
-        self.last_read = Some((node, now));
-    }
-
-    /// The replica that may go on answering at level `session`: what it has shown, it still shows.
-    fn same_replica(&self, view: &View, excluded: &[NodeId]) -> Option<NodeId> {
-        let (id, _) = self.last_read?;
-        let node = view.node(id).filter(|node| node.serves_reads() && !excluded.contains(&id))?;
-        let Some(written) = self.last_write else { return Some(id) };
-        let (covered, fence) = self.fence?;
-        let shown = node.observation.is_some_and(|seen| seen.covers(&fence));
-        (covered >= written && shown).then_some(id)
-    }
-
-    fn must(&self, level: Level, now: Instant, control: &dyn ControlPlane) -> Must {
-        match level {
-            Level::Cluster => Must::Since(now),
-            Level::Router => Must::Since(control.last_write()),
-            Level::Session => {
-                let read = self.last_read.map(|(_, at)| at);
-                self.last_write.max(read).map_or(Must::Nothing, Must::Since)
-            }
-            // Before the machine started there was nothing to see.
-            Level::Bounded(age) => now.checked_sub(age).map_or(Must::Nothing, Must::Since),
-            Level::Eventual | Level::Primary => Must::Nothing,
-            Level::After(token) => Must::Token(token),
-        }
-    }
-
-    /// A fence for that, if one is known.
-    fn requirement(&mut self, must: Must, view: &View, control: &dyn ControlPlane) -> Requirement {
-        let since = match must {
-            Must::Nothing => return Requirement::None,
-            Must::Token(fence) => return Requirement::Fence(fence),
-            Must::Since(since) => since,
-        };
-        // After a change of primary a fence of the old timeline is covered by nobody.
-        let timeline = view.fence.map(|fence| fence.timeline);
-        let known = self.fence.filter(|(covered, fence)| {
-            *covered >= since && timeline.is_none_or(|timeline| timeline == fence.timeline)
-        });
-        let fence = match known {
-            Some((_, fence)) => Some(fence),
-            None => control.fence_since(since).inspect(|fence| self.fence = Some((since, *fence))),
-        };
-        fence.map_or(Requirement::Unknown, Requirement::Fence)
-    }
-}
-
 // === impl Client ===
 
 impl Client {
     /// Where the gathered unit goes, once what it must see is known to be there, or is not in time.
     pub(crate) async fn choose(&mut self, excluded: &[NodeId]) -> Result<Result<Choice, Denied>, End> {
+        if let Some(report) = self.account_if_due().await? {
+            return Ok(Err(Denied::Report(report)));
+        }
         match self.choose_now(excluded) {
             Ok(choice) => {
                 self.count_read(&choice, ReadOutcome::Direct);
@@ -172,7 +94,21 @@ impl Client {
         mut missing: Missing,
         excluded: &[NodeId],
     ) -> Result<Result<Choice, Denied>, End> {
-        while self.await_sight(missing.must, missing.fence).await? {
+        let mut from = self.arrived;
+        loop {
+            if self.home.control.view().primary.is_none() {
+                // There is nobody to tell what the read must see, nor to fall back to.
+                if !self.wait_for_change(self.arrived + self.home.primary_wait).await? {
+                    self.count_outcome(self.level(), ReadOutcome::Failed);
+                    return Ok(Err(Denied::Report(self.no_primary())));
+                }
+                from = Instant::now();
+                if let Some(report) = self.account_if_due().await? {
+                    return Ok(Err(Denied::Report(report)));
+                }
+            } else if !self.await_sight(missing.must, missing.fence, from).await? {
+                return self.fall_back(missing).await;
+            }
             match self.choose_now(excluded) {
                 Ok(choice) => {
                     self.count_read(&choice, ReadOutcome::Waited);
@@ -181,7 +117,6 @@ impl Client {
                 Err(again) => missing = again,
             }
         }
-        self.fall_back(missing).await
     }
 
     /// Where the unit goes by what is known now. Counts nothing: the choice may come to nothing.
@@ -209,9 +144,8 @@ impl Client {
             && let Some(node) = self.memory.same_replica(&view, excluded)
         {
             let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
-            let (fence, read) = (self.memory.fence, self.memory.last_read);
-            let fence = fence.map(|(_, fence)| fence);
-            let continues = read.map(|(_, at)| at);
+            let fence = self.memory.fence.map(|(_, fence)| fence);
+            let continues = self.memory.last_read();
             return Ok(Choice { decision, counts: None, fence, continues, permit: None });
         }
         let request = Request {
@@ -257,13 +191,13 @@ impl Client {
         self.home.metrics.read(level, outcome, self.arrived.elapsed());
     }
 
-    /// Waits for a fence, or for a replica to reach it; false when it takes too long.
-    async fn await_sight(&mut self, must: Must, fence: Option<Fence>) -> Result<bool, End> {
+    /// Waits for a fence, or for a replica to reach it; false when that takes too long, counted from a moment.
+    async fn await_sight(&mut self, must: Must, fence: Option<Fence>, from: Instant) -> Result<bool, End> {
         let budget = match self.home.consistency.fallback {
             Fallback::Wait => self.home.checkout_timeout,
             Fallback::Primary | Fallback::Error => self.home.consistency.wait,
         };
-        let until = self.arrived + budget;
+        let until = from + budget;
         match (must, fence) {
             (_, Some(fence)) => {
                 let need = Need { fence, node: None, since: None, until };
@@ -279,7 +213,7 @@ impl Client {
     }
 
     /// Whether something came in time.
-    async fn wait_until<T>(
+    pub(crate) async fn wait_until<T>(
         &mut self,
         until: Instant,
         event: tokio::sync::oneshot::Receiver<T>,
@@ -322,6 +256,7 @@ impl Client {
     /// Whether the primary has what a token covers: it may be another than the one that gave it.
     async fn primary_covers(&mut self, token: Fence) -> Result<bool, End> {
         let now = self.ask_fence().await?;
+        let token = carried(token, &self.home.control.view());
         Ok(now.is_some_and(|now| {
             now.system_id == token.system_id && now.timeline == token.timeline && now.lsn >= token.lsn
         }))
@@ -391,7 +326,7 @@ impl Client {
                 Requirement::Fence(fence) => break self.shows(&held.lease, held.id, Some(fence)).await,
                 Requirement::Unknown => {}
             }
-            match self.await_sight(must, None).await {
+            match self.await_sight(must, None, self.arrived).await {
                 Ok(true) if Instant::now() < until => {}
                 Ok(_) => break Ok(false),
                 Err(end) => break Err(end),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use causeway_pool::{ServerConn, Verification};
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Fence, NodeId, View};
+use causeway_routing::{Bound, Fence, NodeId, View};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -49,6 +49,19 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// and reaches the same server.
     fn holds(&self, node: NodeId, conn: &ServerConn) -> bool;
 
+    /// Moves when another server becomes the primary, and as soon as the primary is known to be none any more.
+    fn era(&self) -> u64;
+
+    /// Whether this connection reaches the server that is the primary now, `node` being its node.
+    fn leads(&self, node: NodeId, conn: &ServerConn) -> bool;
+
+    /// Where what was acknowledged before `moment`, by the primary of `era`, ends at the latest.
+    fn bound(&self, era: u64, moment: Instant) -> Bound;
+
+    /// A position that this replica had not gone beyond at `moment`, if one was read since and the same server has been
+    /// behind the node's name all the time.
+    fn shown(&self, node: NodeId, moment: Instant) -> Option<Fence>;
+
     /// What every server connection must answer right after login, so that [`ControlPlane::holds`] can tell which server
     /// it reaches.
     fn verification(&self) -> Option<Verification>;
@@ -69,6 +82,6 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// A server connection of this node could not be made or was lost.
     fn node_failed(&self, node: NodeId);
 
-    /// Counts up whenever a role or state of a node changes.
+    /// Counts up whenever a role or state of a node, or the era changes.
     fn changes(&self) -> watch::Receiver<u64>;
 }

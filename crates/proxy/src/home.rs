@@ -131,6 +131,11 @@ impl Home {
         })
     }
 
+    /// The name of the cluster.
+    pub(crate) fn cluster_name(&self) -> Arc<str> {
+        self.snapshot.clusters.get(self.cluster).map(|cluster| Arc::clone(&cluster.name)).unwrap_or_default()
+    }
+
     /// Whether a newer configuration is in force.
     pub(crate) fn is_outdated(&self, shared: &Shared) -> bool {
         shared.generation.load(Ordering::Acquire) != self.snapshot.generation

@@ -27,6 +27,8 @@ pub(crate) struct Held {
     pub(crate) pool: Arc<NodePool>,
     pub(crate) id: NodeId,
     pub(crate) role: Role,
+    /// In which era it was taken.
+    pub(crate) era: u64,
     /// The right to read on the primary in place of a replica.
     pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }
@@ -54,7 +56,7 @@ impl Client {
 
     /// The usual case: all that is to be known is known, and a connection is idle. False if something has to be waited for.
     fn acquire_at_once(&mut self, excluded: &[NodeId]) -> bool {
-        if self.home.is_outdated(&self.shared) {
+        if self.home.is_outdated(&self.shared) || self.memory.era != self.home.control.era() {
             return false;
         }
         let Ok(choice) = self.choose_now(excluded) else { return false };
@@ -64,8 +66,12 @@ impl Client {
             Target::Primary(_) | Target::Local => return false,
         };
         let Some(pool) = self.home.pool(&self.shared, id) else { return false };
-        let Some(lease) = pool.pool.try_checkout() else { return false };
-        if role == Role::Replica && !self.may_serve_now(&lease, id, &choice) {
+        let Some(mut lease) = pool.pool.try_checkout() else { return false };
+        let fit = match role {
+            Role::Replica => self.may_serve_now(&lease, id, &choice),
+            _ => self.leads(&mut lease, id),
+        };
+        if !fit {
             lease.checkin();
             return false;
         }
@@ -81,8 +87,8 @@ impl Client {
     fn take(&mut self, lease: Lease, pool: Arc<NodePool>, role: Role, choice: Choice) {
         let target = if role == Role::Replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
         self.home.metrics.decided(target, choice.decision.reason);
-        let id = pool.id;
-        self.hold(Held { lease, pool, id, role, _permit: choice.permit });
+        let (id, era) = (pool.id, self.home.control.era());
+        self.hold(Held { lease, pool, id, role, era, _permit: choice.permit });
     }
 
     async fn acquire_later(&mut self, excluded: &mut Vec<NodeId>) -> Result<Result<(), Denied>, End> {
@@ -103,30 +109,53 @@ impl Client {
                     if self.wait_for_change(primary_deadline).await? {
                         continue;
                     }
-                    return Ok(Err(Denied::Report(no_primary(self.home.primary_wait))));
+                    return Ok(Err(Denied::Report(self.no_primary())));
                 }
             };
             let Some(pool) = self.home.pool(&self.shared, id) else { continue };
             match self.checkout(&pool, role).await? {
-                Ok(lease) if role == Role::Replica && !self.may_serve(&lease, id, &choice).await? => {
-                    // It may be a server that has restarted, or another one behind the same name.
-                    lease.checkin();
-                    excluded.push(id);
-                }
-                Ok(lease) => {
-                    self.take(lease, pool, role, choice);
-                    return Ok(Ok(()));
-                }
+                Ok(lease) => match self.examine(lease, (id, role), &choice).await? {
+                    Some(lease) => {
+                        self.take(lease, pool, role, choice);
+                        return Ok(Ok(()));
+                    }
+                    None if role == Role::Replica => excluded.push(id),
+                    None if self.wait_for_change(primary_deadline).await? => {}
+                    None => return Ok(Err(Denied::Report(self.no_primary()))),
+                },
                 Err(error) => {
                     if let Some(denied) = self.refused(error, &pool, role, excluded) {
                         return Ok(Err(denied));
                     }
                     if role == Role::Primary && !self.wait_for_change(primary_deadline).await? {
-                        return Ok(Err(Denied::Report(no_primary(self.home.primary_wait))));
+                        return Ok(Err(Denied::Report(self.no_primary())));
                     }
                 }
             }
         }
+    }
+
+    /// Whether a connection leads where it should: to a replica that shows what the unit must see, or to the primary.
+    async fn examine(
+        &mut self,
+        mut lease: Lease,
+        (id, role): (NodeId, Role),
+        choice: &Choice,
+    ) -> Result<Option<Lease>, End> {
+        if role == Role::Replica {
+            if self.may_serve(&lease, id, choice).await? {
+                return Ok(Some(lease));
+            }
+            // It may be a server that has restarted, or another one behind the same name.
+            lease.checkin();
+        } else {
+            if self.leads(&mut lease, id) {
+                return Ok(Some(lease));
+            }
+            lease.discard(CloseReason::RoleChanged);
+            self.home.control.node_failed(id);
+        }
+        Ok(None)
     }
 
     /// Takes a connection from a pool, waiting for one if need be.
@@ -195,7 +224,7 @@ impl Client {
     }
 
     /// Waits until something about the nodes has changed; false if that did not happen in time.
-    async fn wait_for_change(&mut self, deadline: Instant) -> Result<bool, End> {
+    pub(crate) async fn wait_for_change(&mut self, deadline: Instant) -> Result<bool, End> {
         let mut changes = self.home.control.changes();
         changes.mark_unchanged();
         // Not every failure shows as a change of state: look again now and then.
@@ -252,10 +281,14 @@ impl Client {
         if self.held.is_none()
             && let Some((pool, process_id)) = self.sequences_at.clone()
             && self.home.control.view().primary == Some(pool.id)
-            && let Some(lease) = pool.pool.try_checkout_to(process_id)
+            && let Some(mut lease) = pool.pool.try_checkout_to(process_id)
         {
-            let id = pool.id;
-            self.hold(Held { lease, pool, id, role: Role::Primary, _permit: None });
+            let (id, era) = (pool.id, self.home.control.era());
+            if self.leads(&mut lease, id) {
+                self.hold(Held { lease, pool, id, role: Role::Primary, era, _permit: None });
+            } else {
+                lease.discard(CloseReason::RoleChanged);
+            }
         }
         let own = Some(self.entry.key.process_id);
         let found = self.held.as_ref().is_some_and(|held| held.lease.books.sequences_of == own);
@@ -283,6 +316,7 @@ impl Client {
         let kept = found.is_some();
         if let Some(home) = found {
             self.home = home;
+            self.memory.moved();
         }
         kept
     }
@@ -291,12 +325,6 @@ impl Client {
 fn is_starting(body: &[u8]) -> bool {
     let code = causeway_protocol::backend::error_fields(body).map(|fields| fields.code());
     code.is_ok_and(|code| code == SqlState::CANNOT_CONNECT_NOW)
-}
-
-fn no_primary(waited: std::time::Duration) -> ErrorReport {
-    ErrorReport::error(SqlState::CANNOT_CONNECT_NOW, "no primary is available")
-        .with_detail(format!("None was found within primary_wait ({} ms).", waited.as_millis()))
-        .with_hint("SHOW NODES on the console tells what is known of each node.")
 }
 
 fn pool_timeout(pool: &NodePool, waited: std::time::Duration) -> ErrorReport {

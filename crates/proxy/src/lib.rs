@@ -15,10 +15,12 @@ mod console_session;
 mod control;
 mod drain;
 mod explain;
+mod failover;
 mod home;
 mod lease;
 mod listener;
 mod login;
+mod memory;
 pub mod metrics;
 mod pools;
 mod refusals;
@@ -41,6 +43,7 @@ use causeway_routing::fingerprint::Key;
 pub use crate::config::Snapshot;
 pub use crate::control::{ControlPlane, Need};
 pub use crate::explain::Explanation;
+use crate::failover::Reigns;
 use crate::home::HabitsOfAll;
 pub use crate::listener::Listener;
 use crate::login::LoginCache;
@@ -90,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) logins: LoginCache,
     pub(crate) habits: HabitsOfAll,
     pub(crate) refusals: Refusals,
+    pub(crate) reigns: Reigns,
     pub(crate) draining: AtomicBool,
     /// Makes up verifiers for users that do not exist.
     pub(crate) mock_secret: [u8; 32],
@@ -113,6 +117,7 @@ impl Proxy {
             logins: LoginCache::default(),
             habits: HabitsOfAll::default(),
             refusals: Refusals::default(),
+            reigns: Reigns::default(),
             draining: AtomicBool::new(false),
             mock_secret: rand::random(),
         };

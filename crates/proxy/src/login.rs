@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::Shared;
 use crate::accept::{Door, Turned, closed_door};
 use crate::client::Client;
+use crate::failover::{leads, no_primary};
 use crate::home::Home;
 use crate::registry::{Introduction, Registration};
 use crate::session::Told;
@@ -173,7 +174,14 @@ async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSetting
             None => pool.pool.checkout(deadline).await,
         };
         match checkout {
-            Ok(lease) => break lease,
+            Ok(mut lease) => {
+                if leads(&*home.control, &mut lease, pool.id) {
+                    break lease;
+                }
+                lease.discard(CloseReason::RoleChanged);
+                home.control.node_failed(pool.id);
+                wait_for_primary(home, deadline).await?;
+            }
             Err(CheckoutError::Connect(ConnectError::Refused(body))) => {
                 let code = backend::error_fields(&body).map(|fields| fields.code());
                 if code.is_ok_and(|code| code != SqlState::CANNOT_CONNECT_NOW) {
@@ -222,7 +230,7 @@ async fn wait_for_primary(home: &Home, deadline: Instant) -> Result<(), Turned> 
     if Instant::now() < deadline {
         return Ok(());
     }
-    Err(Turned::Report(ErrorReport::fatal(SqlState::CANNOT_CONNECT_NOW, "no primary is available")))
+    Err(Turned::Report(no_primary(home)))
 }
 
 /// Runs statements that change the state of a server's session, and that nobody waits for the answers of.

@@ -91,6 +91,8 @@ pub struct DatabaseMetrics {
     pins: Vec<Counter>,
     /// Reads run again elsewhere before any of their result was forwarded.
     pub retries: Counter,
+    /// Sessions whose acknowledged writes may have been lost in a failover.
+    pub fences_lost: Counter,
     /// Reads that had to see something, by level and outcome.
     reads: [[Counter; ReadOutcome::ALL.len()]; Level::NAMES.len()],
     /// How long they waited, by level.
@@ -253,6 +255,7 @@ impl Default for DatabaseMetrics {
             local: reasons(),
             pins,
             retries: Counter::default(),
+            fences_lost: Counter::default(),
             reads: Default::default(),
             read_wait: Default::default(),
         }
@@ -305,6 +308,7 @@ impl DatabaseMetrics {
             visitor.counter("causeway_pins_total", &labels, counter.value());
         }
         visitor.counter("causeway_retries_total", &[("database", database)], self.retries.value());
+        visitor.counter("causeway_fences_lost_total", &[("database", database)], self.fences_lost.value());
         for ((level, reads), wait) in Level::NAMES.iter().zip(&self.reads).zip(&self.read_wait) {
             for (outcome, counter) in ReadOutcome::ALL.iter().zip(reads) {
                 let labels = [("database", database), ("level", *level), ("outcome", outcome.as_str())];

@@ -87,7 +87,8 @@ impl Refusals {
     /// Whether the refusal of this class still holds; one that does not is forgotten.
     pub(crate) fn holds(&self, class: &Class) -> bool {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let holds = entries.iter().any(|entry| std::ptr::eq(Arc::as_ptr(&entry.class), class) && entry.stands());
+        let holds =
+            entries.iter().any(|entry| std::ptr::eq(Arc::as_ptr(&entry.class), class) && entry.stands());
         if !holds {
             class.forgive();
         }

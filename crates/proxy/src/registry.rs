@@ -70,6 +70,8 @@ pub(crate) struct Interrupt {
 const CANCEL: u8 = 1;
 const KILL: u8 = 2;
 const DRAIN: u8 = 4;
+/// The primary has changed: look whether the connection at hand is still one to it.
+const LOOK: u8 = 8;
 
 /// One client, shared between its task and whoever looks at it or wants something of it.
 #[derive(Debug)]
@@ -246,6 +248,27 @@ impl ClientEntry {
         let bits = (u8::from(wanted.cancel) * CANCEL)
             | (u8::from(wanted.kill) * KILL)
             | (u8::from(wanted.drain) * DRAIN);
+        self.set(bits);
+    }
+
+    /// Has the session look whether its connection still leads to the primary.
+    pub(crate) fn look(&self) {
+        self.set(LOOK);
+    }
+
+    /// Whether it has to.
+    pub(crate) fn must_look(&self) -> bool {
+        self.interrupts.load(Ordering::Acquire) & LOOK != 0
+    }
+
+    /// It has.
+    pub(crate) fn looked(&self) {
+        if self.must_look() {
+            self.interrupts.fetch_and(!LOOK, Ordering::AcqRel);
+        }
+    }
+
+    fn set(&self, bits: u8) {
         self.interrupts.fetch_or(bits, Ordering::Release);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {

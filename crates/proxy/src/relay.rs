@@ -84,7 +84,8 @@ impl Client {
     }
 
     /// A cancel that came while the client waited for the connection it now has goes on to the server.
-    fn interrupted_at_work(&self) -> Result<(), End> {
+    fn interrupted_at_work(&mut self) -> Result<(), End> {
+        self.look()?;
         if self.entry.interrupts().kill {
             return Err(End::killed());
         }
@@ -113,7 +114,9 @@ impl Client {
 
     fn poll_event(&mut self, cx: &mut Context<'_>, resting: bool) -> Poll<Result<Event, End>> {
         let interrupts = self.entry.interrupts();
-        if interrupts.kill || interrupts.cancel || resting && interrupts.drain && self.is_free() {
+        let must_look = self.entry.must_look();
+        if interrupts.kill || interrupts.cancel || must_look || resting && interrupts.drain && self.is_free()
+        {
             return Poll::Ready(Ok(Event::Interrupted));
         }
         if let Err(end) = self.poll_flush(cx) {
@@ -249,7 +252,9 @@ impl Client {
             server.parameter_status(&name, &value);
         }
         if self.session.lost() {
-            self.home.control.wrote(Instant::now());
+            let now = Instant::now();
+            self.home.control.wrote(now);
+            self.memory.wrote(now);
         }
         let direct = server.inbound.filled().get(scan.direct).unwrap_or_default();
         // What the proxy itself answers is followed by what the server does, in one write if that is short.

@@ -21,7 +21,7 @@ use causeway_proxy::config::{
 use causeway_proxy::console::{Column, Console, ReplyFuture};
 use causeway_proxy::{ControlPlane, Listener, Metrics, Need, Proxy, Snapshot};
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Fence, Level, NodeId, NodeState, NodeView, Role, View};
+use causeway_routing::{Bound, Fence, Level, NodeId, NodeState, NodeView, Role, View};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
@@ -125,7 +125,7 @@ impl Fixed {
             lag: None,
         };
         let nodes = vec![node(0, Role::Primary), node(1, Role::Replica)];
-        let view = Arc::new(View { nodes, primary: Some(NodeId(0)), fence: None });
+        let view = Arc::new(View { nodes, primary: Some(NodeId(0)), ..View::default() });
         Self { view, changes: watch::Sender::new(0) }
     }
 }
@@ -148,6 +148,18 @@ impl ControlPlane for Fixed {
     }
     fn holds(&self, _: NodeId, _: &ServerConn) -> bool {
         true
+    }
+    fn era(&self) -> u64 {
+        1
+    }
+    fn leads(&self, _: NodeId, _: &ServerConn) -> bool {
+        true
+    }
+    fn bound(&self, _: u64, _: Instant) -> Bound {
+        unreachable!("the era does not change")
+    }
+    fn shown(&self, _: NodeId, _: Instant) -> Option<Fence> {
+        unreachable!("the era does not change")
     }
     fn verification(&self) -> Option<Verification> {
         None

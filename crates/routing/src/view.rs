@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::{Fence, Observation};
+use crate::lineage::Lineage;
 
 /// The position of a node in its cluster's configuration; stable for the life of one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +66,10 @@ pub struct View {
     pub primary: Option<NodeId>,
     /// The newest fence known; `None` until a primary has answered.
     pub fence: Option<Fence>,
+    /// The newest timeline that any node was seen on, and its ancestors; `None` until a primary was seen.
+    pub lineage: Option<Arc<Lineage>>,
+    /// Why there is no primary, where that needs an operator.
+    pub complaint: Option<Arc<str>>,
 }
 
 /// What the data plane knows of a node's load, copied at the moment of a decision.

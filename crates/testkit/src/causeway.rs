@@ -70,16 +70,27 @@ impl Causeway {
     ///
     /// [`Refusal`] if the process ends before it is ready.
     pub async fn try_start(yaml: &str) -> Result<Self, Refusal> {
+        Self::start_until(yaml, "/readyz").await
+    }
+
+    /// As [`start`](Self::start) where no node will serve: waits until clients are let in.
+    pub async fn start_unready(yaml: &str) -> Self {
+        let started = Self::start_until(yaml, "/livez").await.unwrap_or_else(|refusal| panic!("{refusal}"));
+        started.wait_for_log("ready for clients").await;
+        started
+    }
+
+    async fn start_until(yaml: &str, path: &str) -> Result<Self, Refusal> {
         for _ in 1..PORT_ATTEMPTS {
-            match Self::attempt(yaml).await {
+            match Self::attempt(yaml, path).await {
                 Err(refusal) if refusal.log.contains("Address already in use") => {}
                 done => return done,
             }
         }
-        Self::attempt(yaml).await
+        Self::attempt(yaml, path).await
     }
 
-    async fn attempt(yaml: &str) -> Result<Self, Refusal> {
+    async fn attempt(yaml: &str, path: &str) -> Result<Self, Refusal> {
         let program = binary::causeway().await;
         let ports = free_ports(2).expect("two free ports");
         let directory =
@@ -111,10 +122,10 @@ impl Causeway {
         };
         // Every test's configuration trusts loopback, which Causeway rightly warns of.
         started.allow_log("let in without a password");
-        started.until_ready().await
+        started.until_ready(path).await
     }
 
-    async fn until_ready(self) -> Result<Self, Refusal> {
+    async fn until_ready(self, path: &str) -> Result<Self, Refusal> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.try_exit() {
@@ -124,7 +135,7 @@ impl Causeway {
                 self.allow_log("");
                 return Err(Refusal { status, log: joined(&lines) });
             }
-            match http::get(self.http_port, "/readyz").await {
+            match http::get(self.http_port, path).await {
                 Ok(Response { status: 200, .. }) => return Ok(self),
                 answer => {
                     let lines = self.logs();

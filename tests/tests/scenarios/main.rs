@@ -3,6 +3,7 @@
 
 mod cancel;
 mod copy;
+mod failover;
 mod failures;
 mod leaving;
 mod levels;

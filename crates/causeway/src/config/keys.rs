@@ -58,6 +58,7 @@ pub const KEYS: &[Key] = &[
     key("consistency.wait", "50ms"),
     key("consistency.fallback", "primary"),
     key("consistency.fallback_limit", "32"),
+    key("consistency.lost_writes", "error"),
     bare("auth.rules[].address"),
     bare("auth.rules[].database"),
     bare("auth.rules[].user"),

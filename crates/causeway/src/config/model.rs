@@ -153,6 +153,17 @@ pub enum Fallback {
     Error,
 }
 
+/// What becomes of a session whose writes may have been lost in a failover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LostWrites {
+    /// Its next statement fails, once.
+    #[default]
+    Error,
+    /// It goes on, and is counted.
+    Adopt,
+}
+
 /// What a fence is read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -179,6 +190,8 @@ pub struct Consistency {
     pub fallback: Fallback,
     /// How many such reads run on a primary at once.
     pub fallback_limit: u32,
+    /// What becomes of a session whose writes may have been lost in a failover.
+    pub lost_writes: LostWrites,
 }
 
 /// The section `pool`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::model::{Fallback, LogFormat, LogLevel, Method, Mode, Source, TlsMode};
+use super::model::{Fallback, LogFormat, LogLevel, LostWrites, Method, Mode, Source, TlsMode};
 use super::scalars::{
     Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
 };
@@ -103,6 +103,7 @@ pub(super) struct Consistency {
     pub(super) wait: Option<Span>,
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback_limit: Option<Count>,
+    pub(super) lost_writes: Option<LostWrites>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -362,6 +362,7 @@ fn consistency(section: &raw::Consistency) -> Consistency {
         wait: section.wait.map_or(Duration::from_millis(50), |wait| wait.0),
         fallback: section.fallback.unwrap_or_default(),
         fallback_limit: section.fallback_limit.as_ref().map_or(32, |limit| limit.0),
+        lost_writes: section.lost_writes.unwrap_or_default(),
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) enum Action {
     ExplainRoute,
     /// Reads the configuration again.
     Reload,
+    /// Forgets a cluster's lineage and takes the one that is there.
+    EpochAccept,
     /// Ends every session of a database.
     Kill,
     /// Ends one session.
@@ -120,6 +122,13 @@ pub(super) const COMMANDS: &[Command] = &[
         help: "Where the statement would run first in a fresh session, and why; it is not run.",
     },
     act(&["reload"], "", Action::Reload, "Reads the configuration again: whole or not at all."),
+    show(&["show", "epoch"], EPOCH, rows::epoch, "The accepted lineage of each cluster."),
+    act(
+        &["epoch", "accept"],
+        "<cluster>",
+        Action::EpochAccept,
+        "Takes the cluster's primary as it is now, after an upgrade, a restore or a split brain.",
+    ),
     act(&["kill"], "<database>", Action::Kill, "Ends every session of a database."),
     act(&["kill_client"], "<id>", Action::KillClient, "Ends the session with this id of SHOW CLIENTS."),
     // What drivers say to every server they meet.
@@ -159,6 +168,17 @@ const NODES: &[Column] = &[
 
 const ROUTES: &[Column] =
     &[text("database"), text("statement"), text("target"), text("reason"), text("sqlstate"), int8("age_s")];
+
+const EPOCH: &[Column] = &[
+    text("cluster"),
+    text("system_id"),
+    int4("timeline"),
+    text("ancestors"),
+    text("writer"),
+    text("primary"),
+    text("complaint"),
+    text("kept"),
+];
 
 const POOLS: &[Column] = &[
     text("database"),

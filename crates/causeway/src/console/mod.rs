@@ -55,6 +55,7 @@ impl AdminConsole {
                     }
                 }
             }
+            Action::EpochAccept => self.accept_epoch(user, argument),
             Action::Kill => self.kill(user, argument),
             Action::KillClient => self.kill_client(user, argument),
         }
@@ -69,6 +70,34 @@ impl AdminConsole {
             explained.node.map(|node| node.to_string()),
             Some(explained.reason.as_str().to_owned()),
         ])
+    }
+
+    fn accept_epoch(&self, user: &str, argument: &str) -> Result<Reply, ErrorReport> {
+        let name = only_word(argument, "EPOCH ACCEPT <cluster>")?;
+        let clusters = self.live.clusters.load();
+        let Some(named) = clusters.iter().find(|named| *named.name == *name.written) else {
+            let message = format!("no cluster is called \"{}\"", name.written);
+            return Err(ErrorReport::error(SqlState::UNDEFINED_OBJECT, message));
+        };
+        named.cluster.accept_lineage();
+        let view = named.cluster.view();
+        tracing::warn!(
+            event = "console",
+            user,
+            command = "EPOCH ACCEPT",
+            cluster = &*named.name,
+            "the lineage was accepted"
+        );
+        match view.complaint.as_deref() {
+            None => Ok(Reply::Done { tag: "EPOCH" }),
+            Some(complaint) => {
+                let message = "the former lineage is forgotten, but which node is the primary cannot be told";
+                let report = ErrorReport::error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
+                Err(report
+                    .with_detail(complaint.to_owned())
+                    .with_hint("Stop the nodes that are not to be the primary."))
+            }
+        }
     }
 
     fn kill(&self, user: &str, argument: &str) -> Result<Reply, ErrorReport> {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::commands::{COMMANDS, Row};
 use crate::config::{ADMIN_DATABASES, Config, KEYS, Mode, Overrides};
+use crate::epoch::past;
 use crate::logging::timestamp;
 use crate::metrics::state_label;
 use crate::serve::live::{Live, NamedCluster};
@@ -59,6 +60,25 @@ pub(super) fn state(live: &Live) -> Vec<Row> {
         vec![some!("ready"), yes_or_no(ready.is_ok())],
         vec![some!("not_ready_because"), ready.err().map(|why| why.to_string())],
     ]
+}
+
+pub(super) fn epoch(live: &Live) -> Vec<Row> {
+    let clusters = live.clusters.load();
+    let row = |NamedCluster { name, cluster, kept }: &NamedCluster| {
+        let (epoch, view) = (cluster.epoch(), cluster.view());
+        let primary = view.primary.and_then(|id| view.node(id));
+        vec![
+            some!(name),
+            epoch.as_ref().map(|epoch| epoch.system_id.to_string()),
+            epoch.as_ref().map(|epoch| epoch.timeline.to_string()),
+            epoch.as_ref().map(past),
+            epoch.as_ref().and_then(|epoch| epoch.writer.as_ref()).map(|writer| writer.name.to_string()),
+            primary.map(|node| node.name.to_string()),
+            view.complaint.as_deref().map(str::to_owned),
+            some!(if *kept { "yes" } else { "no" }),
+        ]
+    };
+    clusters.iter().map(row).collect()
 }
 
 pub(super) fn nodes(live: &Live) -> Vec<Row> {

@@ -61,6 +61,11 @@ pub const METRICS: &[Metric] = &[
         "Reads run again elsewhere before any of their result was sent.",
     ),
     counter(
+        "causeway_fences_lost_total",
+        "database",
+        "Sessions whose acknowledged writes may have been lost in a failover.",
+    ),
+    counter(
         "causeway_fenced_reads_total",
         "database,level,outcome",
         "Reads that had to see something, and how they came to it.",

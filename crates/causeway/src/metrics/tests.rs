@@ -41,6 +41,7 @@ fn sources() -> Sources {
         ],
         primary: Some(NodeId(0)),
         fence: Some(causeway_routing::Fence { system_id: 7, timeline: 2, lsn: Lsn(5_000) }),
+        ..View::default()
     };
     let status = causeway_pool::Status {
         idle: 2,

@@ -59,6 +59,8 @@ struct DataPlane {
     live: Arc<Live>,
     console: Arc<dyn Console>,
     accepting: BTreeMap<Place, Accepting>,
+    /// Each follows one cluster's primary.
+    followers: JoinSet<()>,
     generation: u64,
 }
 
@@ -82,7 +84,9 @@ pub(super) async fn run(
     drop(announce.send(Arc::clone(&live)));
     settle(&config, &live).await;
     let console: Arc<dyn Console> = Arc::new(AdminConsole::new(Arc::clone(&live)));
-    let mut plane = DataPlane { live, console, accepting: BTreeMap::new(), generation: 0 };
+    let mut plane =
+        DataPlane { live, console, accepting: BTreeMap::new(), followers: JoinSet::new(), generation: 0 };
+    plane.follow();
     plane.accept(register(bound)?);
     plane.live.set_listening();
     tracing::info!(event = "started", "ready for clients");
@@ -180,6 +184,15 @@ impl DataPlane {
         }
     }
 
+    /// Follows the primaries of the configuration in force.
+    fn follow(&mut self) {
+        self.followers = JoinSet::new();
+        for cluster in self.live.proxy.snapshot().clusters.iter().cloned() {
+            let proxy = self.live.proxy.clone();
+            self.followers.spawn(async move { proxy.follow(&cluster.name, cluster.control).await });
+        }
+    }
+
     /// Switches to another configuration. No await: no session sees the one half without the other.
     fn apply(&mut self, prepared: Prepared) -> io::Result<()> {
         let Prepared { config, users, places, bound } = prepared;
@@ -206,6 +219,7 @@ impl DataPlane {
         gone.for_each(|old| old.cluster.shutdown());
         self.live.clusters.store(Arc::new(clusters));
         self.live.config.store(config);
+        self.follow();
         self.accepting.retain(|place, _| places.contains(place));
         self.accept(registered);
         Ok(())

@@ -2,7 +2,7 @@
 //! the reading of a file never stalls a session.
 
 mod data_plane;
-mod epoch;
+pub(crate) mod epoch;
 pub mod listeners;
 pub mod live;
 mod open_files;

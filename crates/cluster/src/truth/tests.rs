@@ -1,4 +1,4 @@
-use causeway_routing::NodeView;
+use causeway_routing::{Bound, Fate, Fence, NodeView};
 
 use super::*;
 
@@ -14,8 +14,8 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let mut scene = Self { truth: Truth::new(TERMS), base: Instant::now() };
-        let names = ["a", "b", "c"].into_iter().zip(1..);
-        let nodes: Vec<_> = names.map(|(name, key)| (Key(key), Arc::from(name), 1)).collect();
+        let nodes: Vec<_> =
+            ["a", "b", "c"].into_iter().zip(1..).map(|(name, key)| seat(key, name, 1)).collect();
         scene.truth.configure(&nodes, TERMS, scene.base);
         scene
     }
@@ -36,7 +36,33 @@ impl Scene {
     fn see(&mut self, key: u64, ms: u64, system_id: u64, timeline: u32, position: Position) {
         let requested = self.at(ms);
         let sighting = Sighting { requested, instance: instance(system_id), timeline, position };
+        if matches!(position, Position::Inserted { .. }) {
+            self.learn(key, ms, system_id, timeline, Account::None);
+        }
         self.truth.sighted(Key(key), sighting, self.at(ms + 1));
+    }
+
+    /// Once told where its timeline comes from, a server's later word changes nothing.
+    fn learn(&mut self, key: u64, ms: u64, system_id: u64, timeline: u32, account: Account) {
+        let told = self.truth.member(Key(key)).and_then(|member| member.origin.clone());
+        if told.is_none_or(|(_, known, _)| known != timeline) {
+            let origin = Origin { instance: instance(system_id), timeline, account };
+            self.truth.learnt(Key(key), &origin, self.at(ms));
+        }
+    }
+
+    /// A promotion at `lsn`, and what the new primary shows next.
+    fn promoted(&mut self, key: u64, ms: u64, timeline: u32, lsn: u64) {
+        self.learn(key, ms, SYSTEM, timeline, Account::Promoted(Lsn(lsn)));
+        self.primary(key, ms, timeline, lsn + 50);
+    }
+
+    fn complaint(&self) -> String {
+        self.truth.publish().view.complaint.as_deref().unwrap_or_default().to_owned()
+    }
+
+    fn bound(&self, era: u64, ms: u64) -> Bound {
+        self.truth.publish().past.bound(era, self.at(ms))
     }
 
     fn primary(&mut self, key: u64, ms: u64, timeline: u32, lsn: u64) {
@@ -79,6 +105,15 @@ impl Scene {
     }
 }
 
+fn seat(key: u64, name: &str, weight: u32) -> Seat {
+    let node = Writer { name: name.into(), address: format!("host{key}:5432").into() };
+    Seat { key: Key(key), node, weight }
+}
+
+fn line(epoch: Option<Epoch>) -> Option<Line> {
+    epoch.map(|epoch| epoch.line())
+}
+
 fn instance(system_id: u64) -> Instance {
     Instance { system_id, started: 0, server: None }
 }
@@ -94,7 +129,7 @@ fn nobody_is_primary_before_all_were_tried() {
     assert_eq!(scene.states(), "rSl", "the first to answer was a stale one");
     scene.replica(3, 10, 2, 100);
     assert_eq!(scene.states(), "rSs");
-    assert_eq!(scene.truth.publish().epoch, Some(Epoch { system_id: SYSTEM, timeline: 2 }));
+    assert_eq!(line(scene.truth.publish().epoch), Some(Line { system_id: SYSTEM, timeline: 2 }));
 }
 
 #[test]
@@ -223,8 +258,105 @@ fn two_primaries_on_one_timeline_are_none() {
     scene.primary(1, 10, 2, 200);
     scene.primary(2, 10, 2, 200);
     assert_eq!(scene.states(), "rrr");
+    assert_eq!(scene.complaint(), "split brain: several nodes take writes on the same timeline (a, b)");
     scene.down(1, 20);
-    assert_eq!(scene.states(), "dSr");
+    assert_eq!(scene.states(), "drr", "the other one has written on it");
+    let complaint =
+        "split brain: node \"b\" takes writes on timeline 2, on which node \"a\" (host1:5432) has written";
+    assert_eq!(scene.complaint(), complaint);
+    scene.truth.forget_epoch(scene.at(30));
+    assert_eq!(scene.states(), "dSr", "an operator has decided");
+    assert_eq!(scene.complaint(), "");
+}
+
+/// A promotion at 150: what was acknowledged before is told apart by the positions that the old primary has shown.
+#[test]
+fn what_survives_a_promotion() {
+    let mut scene = Scene::settled();
+    let first = scene.truth.publish().era;
+    scene.primary(1, 10, 1, 150);
+    scene.primary(1, 20, 1, 160);
+    assert_eq!(scene.bound(first, 5), Bound::Same);
+    scene.promoted(2, 30, 2, 150);
+    let published = scene.truth.publish();
+    assert!(published.era > first);
+    let lineage = published.view.lineage.clone().unwrap();
+    assert_eq!(&*lineage.ancestors, [Switch { timeline: 1, lsn: Lsn(150) }]);
+    let fence = |lsn| Fence { system_id: SYSTEM, timeline: 1, lsn: Lsn(lsn) };
+    assert_eq!(
+        [scene.bound(first, 5), scene.bound(first, 15)],
+        [Bound::At(fence(150)), Bound::At(fence(160))]
+    );
+    assert_eq!(lineage.fate(&fence(150)), Fate::Carried(Fence { timeline: 2, ..fence(150) }));
+    assert_eq!(lineage.fate(&fence(160)), Fate::Lost);
+    // What the old primary acknowledged last is known by what it shows later.
+    assert_eq!(scene.bound(first, 25), Bound::Unknown);
+    scene.primary(1, 40, 1, 170);
+    assert_eq!(scene.bound(first, 25), Bound::At(fence(170)));
+    // One timeline more.
+    let second = published.era;
+    scene.promoted(3, 50, 3, 300);
+    assert_eq!(scene.bound(first, 5), Bound::At(fence(150)));
+    assert!(matches!(scene.bound(second, 30), Bound::At(Fence { timeline: 2, .. })));
+    let lineage = scene.truth.publish().view.lineage.clone().unwrap();
+    assert_eq!(
+        lineage.fate(&fence(150)),
+        Fate::Lost,
+        "c was not seen on timeline 2: its parent is not certain"
+    );
+}
+
+#[test]
+fn ancestors_add_up() {
+    let mut scene = Scene::settled();
+    scene.promoted(2, 10, 2, 150);
+    scene.replica(3, 20, 2, 210);
+    scene.promoted(3, 30, 3, 210);
+    let ancestors = |scene: &Scene| scene.truth.publish().view.lineage.clone().unwrap().ancestors.to_vec();
+    let switch = |timeline, lsn| Switch { timeline, lsn: Lsn(lsn) };
+    assert_eq!(ancestors(&scene), [switch(1, 150), switch(2, 210)]);
+    // A history file says it all at once.
+    let history = [switch(1, 150), switch(2, 210), switch(3, 300)].into();
+    scene.learn(1, 40, SYSTEM, 4, Account::History(history));
+    scene.primary(1, 40, 4, 400);
+    assert_eq!(ancestors(&scene), [switch(1, 150), switch(2, 210), switch(3, 300)]);
+}
+
+#[test]
+fn nobody_is_primary_on_a_timeline_of_unknown_descent() {
+    let mut scene = Scene::settled();
+    let position = Position::Inserted { end: Lsn(200), flushed: Lsn(200) };
+    let sighting = Sighting { requested: scene.at(10), instance: instance(SYSTEM), timeline: 2, position };
+    scene.truth.sighted(Key(2), sighting, scene.at(11));
+    assert_eq!(scene.states(), "rur", "the old one is refused at once");
+    assert!(!scene.truth.publish().view.lineage.clone().unwrap().settled);
+    scene.learn(2, 12, SYSTEM, 2, Account::None);
+    assert_eq!(scene.states(), "rSr");
+}
+
+/// Leases are cut when the era changes.
+#[test]
+fn an_era_is_one_servers_reign() {
+    let mut scene = Scene::settled();
+    let era = |scene: &Scene| scene.truth.publish().era;
+    let first = era(&scene);
+    assert!(first > 0);
+    scene.primary(1, 10, 1, 200);
+    scene.lost(1, 20);
+    scene.down(1, 30);
+    scene.primary(1, 40, 1, 200);
+    assert_eq!(era(&scene), first, "a primary that is out of reach for a while is still the same");
+    scene.replica(3, 50, 2, 150);
+    assert_eq!(era(&scene), first + 1, "it is known to be none, whoever is");
+    scene.primary(1, 60, 1, 300);
+    assert_eq!(era(&scene), first + 1);
+    scene.primary(2, 70, 2, 200);
+    assert_eq!(era(&scene), first + 2);
+    scene.down(2, 80);
+    scene.replica(3, 80, 2, 200);
+    assert_eq!(era(&scene), first + 2, "nobody else is");
+    scene.replica(2, 90, 2, 200);
+    assert_eq!(era(&scene), first + 3, "it came back as a replica");
 }
 
 #[test]
@@ -235,6 +367,7 @@ fn another_system_is_refused_until_accepted() {
     assert_eq!(scene.states(), "Srr");
     scene.down(1, 20);
     assert_eq!(scene.states(), "drr");
+    assert_eq!(scene.complaint(), "node \"b\" takes writes for system 8, but 7 was accepted");
     scene.truth.forget_epoch(scene.at(30));
     scene.see(2, 40, 8, 5, Position::Inserted { end: Lsn(100), flushed: Lsn(100) });
     scene.see(3, 40, 8, 5, Position::Replayed(Lsn(100)));
@@ -244,12 +377,15 @@ fn another_system_is_refused_until_accepted() {
 #[test]
 fn a_remembered_lineage_refuses_a_stale_primary_that_is_alone() {
     let mut scene = Scene::new();
-    scene.truth.remember(Epoch { system_id: SYSTEM, timeline: 2 });
+    let kept = |timeline| Epoch { system_id: SYSTEM, timeline, ancestors: None, writer: None };
+    scene.truth.remember(kept(2));
     scene.primary(1, 0, 1, 100);
     scene.down(2, 0);
     scene.down(3, 0);
     assert_eq!(scene.states(), "rdd");
-    scene.truth.remember(Epoch { system_id: SYSTEM, timeline: 1 });
+    let complaint = "node \"a\" takes writes on timeline 1, but timeline 2 was seen";
+    assert_eq!(scene.complaint(), complaint);
+    scene.truth.remember(kept(1));
     assert_eq!(scene.truth.publish().epoch.map(|epoch| epoch.timeline), Some(2), "it never goes back");
     scene.primary(2, 5, 2, 100);
     assert_eq!(scene.states(), "rSd");
@@ -333,7 +469,7 @@ fn regressions_changes_and_refusals_are_counted() {
 #[test]
 fn a_new_configuration_keeps_what_is_known_by_key() {
     let mut scene = Scene::settled();
-    let nodes = [(Key(3), Arc::from("c"), 5), (Key(9), Arc::from("d"), 1), (Key(1), Arc::from("z"), 0)];
+    let nodes = [seat(3, "c", 5), seat(9, "d", 1), seat(1, "z", 0)];
     scene.truth.configure(&nodes, TERMS, scene.at(5));
     assert_eq!(scene.states(), "suS");
     let view = scene.truth.publish().view;

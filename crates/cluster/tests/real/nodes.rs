@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use causeway_cluster::{Cluster, Epoch};
+use causeway_cluster::Cluster;
 use causeway_routing::{NodeId, NodeState, Role};
 use causeway_sandbox::StopMode;
 use tokio::time::Instant;
@@ -75,7 +75,9 @@ async fn promotion_moves_the_primary_and_refuses_the_old_one() {
         (Role::Replica, NodeState::Refused),
         "it follows the old one"
     );
-    assert_eq!(rig.cluster.epoch().unwrap(), Epoch { timeline: lineage.timeline + 1, ..lineage });
+    let epoch = rig.cluster.epoch().unwrap();
+    assert_eq!((epoch.system_id, epoch.timeline), (lineage.system_id, lineage.timeline + 1));
+    assert_eq!(epoch.writer.unwrap().name.as_ref(), "pg-1");
     assert_eq!(view.fence.unwrap().timeline, lineage.timeline + 1);
 
     // The old primary and its replica go on, past the numbers of the new timeline.

@@ -28,7 +28,7 @@ fn view(replicas: &[(u32, u64)]) -> View {
     for (id, (weight, lsn)) in (1..).zip(replicas) {
         nodes.push(replica(id, *weight, *lsn));
     }
-    View { nodes, primary: Some(NodeId(0)), fence: None }
+    View { nodes, primary: Some(NodeId(0)), ..View::default() }
 }
 
 fn request(requirement: Requirement) -> Request<'static> {
