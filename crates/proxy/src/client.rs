@@ -9,7 +9,7 @@ use causeway_protocol::buffer::Buffer;
 use causeway_protocol::encode;
 use causeway_protocol::report::{ErrorReport, Severity};
 use causeway_protocol::sqlstate::SqlState;
-use causeway_routing::{NodeId, PinReason, Reason, Role};
+use causeway_routing::{NodeId, PinReason, PinSet, Reason, Role};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::time::Instant;
@@ -23,16 +23,16 @@ use crate::metrics::DecisionTarget;
 use crate::pools::{NodePool, Running};
 use crate::registry::{ClientState, Registration};
 use crate::relay::{CANCEL_TIMEOUT, Event, Relayed};
+use crate::scratch;
 use crate::session::settings::SessionSettings;
 use crate::session::{Admitted, Connection, Lookups, Session, Told};
 use crate::socket::{self, ClientStream, Socket};
-use crate::{login, scratch};
 
 /// How long a statement that may write, and that nobody waits for any more, keeps its place in the pool.
 const ABANDONED_WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(10);
 
-/// How long a server may take to reset its session.
-const RESET_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long a session that has defined code does not rely on a catalogue that may be of before.
+const CATALOGUE_LOADED: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A client that has logged in.
 pub(crate) struct Client {
@@ -58,8 +58,10 @@ pub(crate) struct Client {
     pub(crate) sequences_at: Option<(Arc<NodePool>, i32)>,
     /// The running unit, for the load of its node.
     pub(crate) running: Option<Running>,
-    /// The pin that others know of.
-    pinned: Option<PinReason>,
+    /// The pins that others know of.
+    pub(crate) pinned: PinSet,
+    /// Until then the catalogue may not know what this session has defined.
+    defined_until: Option<Instant>,
     /// When the gathered unit arrived: what it reads was to be seen by then.
     pub(crate) arrived: Instant,
     /// The same, or when the unit had what it waited for: the rest of the time is the server's.
@@ -124,7 +126,8 @@ impl Client {
             input_ended: false,
             sequences_at: None,
             running: None,
-            pinned: None,
+            pinned: PinSet::default(),
+            defined_until: None,
             arrived: now,
             started: now,
             random: SmallRng::seed_from_u64(rand::random()),
@@ -183,7 +186,8 @@ impl Client {
 
     /// Looks at what the client has sent.
     pub(crate) fn admit(&mut self) -> Result<Admitted, End> {
-        let lookups = lookups(&self.shared, &mut self.home, self.started);
+        let defined_lately = self.defined_until.is_some_and(|until| self.started < until);
+        let lookups = lookups(&self.shared, &mut self.home, self.started, defined_lately);
         self.session.admit(self.inbound.filled(), &lookups, &mut self.answer).map_err(End::Report)
     }
 
@@ -236,11 +240,11 @@ impl Client {
         if let Some(held) = &self.held
             && held.role == Role::Replica
             && self.session.status() == TransactionStatus::InTransaction
-            && self.session.pinning().is_some_and(means_nothing_on_a_replica)
+            && self.session.pinning().iter().any(means_nothing_on_a_replica)
         {
             return Err(End::Report(wrong_node(&held.pool.key.node)));
         }
-        if self.session.pinning() == Some(PinReason::Sequence) {
+        if self.session.pinning().contains(PinReason::Sequence) {
             self.home.habits.called_currval();
             self.return_to_sequences();
         }
@@ -265,7 +269,13 @@ impl Client {
             let relayed = self.relay().await?;
             self.unit_over = false;
             match relayed {
-                Relayed::Done => return self.finish(),
+                Relayed::Done => {
+                    self.finish()?;
+                    if self.session.has_questions() && self.held.is_some() {
+                        Box::pin(self.inquire()).await?;
+                    }
+                    return Ok(());
+                }
                 Relayed::Retry { code, reusable } => {
                     self.remember_refusal(code);
                     self.give_up_attempt(reusable, &mut excluded);
@@ -316,7 +326,8 @@ impl Client {
         if ended.wrote {
             held.lease.books.sequences_of = Some(self.entry.key.process_id);
             self.sequences_at = Some((Arc::clone(&held.pool), held.lease.process_id()));
-            if ended.connection == Connection::CheckIn && self.home.habits.calls_currval() {
+            let leaves = ended.connection == Connection::CheckIn || self.session.has_questions();
+            if leaves && self.home.habits.calls_currval() {
                 self.session.pin_by(PinReason::Sequence);
                 ended.connection = Connection::Keep;
                 ended.pinned = Some(PinReason::Sequence);
@@ -326,13 +337,13 @@ impl Client {
             self.home.control.definition_seen(&self.home.database);
             self.shared.refusals.forget(&self.home.database);
         }
+        if ended.defined_code {
+            self.defined_until = Some(now + CATALOGUE_LOADED);
+        }
         if let Some(reason) = ended.pinned {
             self.home.metrics.pinned(reason);
         }
-        if self.pinned != self.session.pin() {
-            self.pinned = self.session.pin();
-            self.entry.pin(self.pinned);
-        }
+        self.show_pins();
         self.show_answer();
         match ended.connection {
             Connection::Keep => {}
@@ -382,7 +393,10 @@ impl Client {
             End::Report(_) => CloseReason::UnknownState,
             End::Told => CloseReason::ServerFatal,
         };
-        if matches!(end, End::Terminated | End::ClientLeft) && self.session.is_resting() {
+        if matches!(end, End::Terminated | End::ClientLeft)
+            && self.session.is_resting()
+            && self.can_be_reset()
+        {
             self.reset().await;
         } else if self.running.is_some()
             && !self.session.awaits_client()
@@ -414,33 +428,19 @@ impl Client {
     }
 }
 
-// === impl Client ===
-
-impl Client {
-    /// Takes back everything that a pinned session has left on its server connection, which then serves others.
-    async fn reset(&mut self) {
-        let Some(mut held) = self.held.take() else { return };
-        let reset = login::establish(&mut held.lease, "DISCARD ALL");
-        match tokio::time::timeout(RESET_TIMEOUT, reset).await {
-            Ok(Ok(())) => {
-                held.lease.books.settings.clear();
-                held.lease.books.statements.clear();
-                held.lease.books.unnamed = None;
-                self.held = Some(held);
-                self.checkin(Instant::now());
-            }
-            Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
-        }
-    }
-}
-
 /// What a session of this home looks things up in, as of a moment.
-pub(crate) fn lookups<'a>(shared: &'a Shared, home: &'a mut Home, now: Instant) -> Lookups<'a> {
+pub(crate) fn lookups<'a>(
+    shared: &'a Shared,
+    home: &'a mut Home,
+    now: Instant,
+    defined_lately: bool,
+) -> Lookups<'a> {
     Lookups {
         classifier: &shared.classifier,
         registry: &shared.registry,
         refusals: &shared.refusals,
         level: home.level,
+        defined_lately,
         catalogue: home.catalogue(now),
         metrics: &shared.metrics.process,
     }

@@ -101,7 +101,7 @@ impl Client {
             (false, false) => "Nothing that writes was under way.",
             (false, true) => "Whether the statement or transaction under way has taken effect is not known.",
         };
-        let hint = if self.session.pin() == Some(PinReason::Listen) {
+        let hint = if self.session.pins().contains(PinReason::Listen) {
             "Connect and LISTEN again: notifications may have been missed."
         } else {
             "Connect again."

@@ -17,6 +17,7 @@ mod drain;
 mod explain;
 mod failover;
 mod home;
+mod inquire;
 mod lease;
 mod listener;
 mod login;

@@ -128,7 +128,7 @@ impl Client {
         let Some(code) = code.filter(|code| is_refusal(*code)) else { return };
         self.session.belongs_to_primary();
         let database = Arc::clone(&self.home.database);
-        let lookups = lookups(&self.shared, &mut self.home, self.started);
+        let lookups = lookups(&self.shared, &mut self.home, self.started, false);
         let refused = self.session.lone_text(self.inbound.filled(), &lookups);
         if let (Some((class, sql)), Some(catalogue)) = (refused, lookups.catalogue) {
             self.shared.refusals.remember(&database, (&class, &sql), catalogue, code);

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use causeway_pool::{CancelHandle, LeaseNumber};
 use causeway_protocol::startup::CancelKey;
-use causeway_routing::PinReason;
+use causeway_routing::PinSet;
+use tokio::time::Instant;
 
 use crate::pools::NodePool;
 
@@ -49,7 +50,9 @@ pub struct ClientInfo {
     /// What it does.
     pub state: ClientState,
     /// Why it keeps its server connection.
-    pub pinned: Option<PinReason>,
+    pub pinned: PinSet,
+    /// Since when; `None` if it keeps none.
+    pub pinned_since: Option<Instant>,
     /// When it logged in.
     pub connected_at: SystemTime,
     /// The node it works on.
@@ -88,7 +91,7 @@ pub(crate) struct ClientEntry {
     waker: Mutex<Option<Waker>>,
     /// The server connection that it had last; its pool tells whether it still has it.
     lease: Mutex<Option<(Arc<NodePool>, LeaseNumber)>>,
-    pinned: Mutex<Option<PinReason>>,
+    pinned: Mutex<(PinSet, Option<Instant>)>,
 }
 
 /// The server connection a client has.
@@ -148,7 +151,7 @@ impl Clients {
             interrupts: AtomicU8::new(0),
             waker: Mutex::new(None),
             lease: Mutex::new(None),
-            pinned: Mutex::new(None),
+            pinned: Mutex::default(),
         });
         entries.insert(process_id, Arc::clone(&entry));
         Registration { clients: Arc::clone(self), entry }
@@ -187,6 +190,7 @@ impl ClientEntry {
     /// What is known of the client.
     pub(crate) fn info(&self) -> ClientInfo {
         let lease = self.lease();
+        let (pinned, pinned_since) = *self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         ClientInfo {
             id: self.key.process_id,
             database: Arc::clone(&self.database),
@@ -195,7 +199,8 @@ impl ClientEntry {
             address: self.address,
             tls: self.tls,
             state: self.state(),
-            pinned: *self.pinned.lock().unwrap_or_else(PoisonError::into_inner),
+            pinned,
+            pinned_since,
             connected_at: self.connected_at,
             node: lease.map(|lease| lease.node),
         }
@@ -218,8 +223,10 @@ impl ClientEntry {
     }
 
     /// Notes why the client keeps its server connection.
-    pub(crate) fn pin(&self, reason: Option<PinReason>) {
-        *self.pinned.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    pub(crate) fn pin(&self, reasons: PinSet) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = pinned.1.unwrap_or_else(Instant::now);
+        *pinned = (reasons, (!reasons.is_empty()).then_some(since));
     }
 
     /// Notes the server connection that the client has. When it is over need not be told: its pool knows.

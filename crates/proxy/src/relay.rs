@@ -236,7 +236,7 @@ impl Client {
     }
 
     /// The server has sent something.
-    fn take_server(&mut self) -> Result<Option<Relayed>, End> {
+    pub(crate) fn take_server(&mut self) -> Result<Option<Relayed>, End> {
         let Some(held) = &mut self.held else { return Ok(None) };
         let server = &mut *held.lease;
         let scan = match self.session.answer(server.inbound.filled(), &mut server.books, &mut self.answer) {
@@ -337,7 +337,7 @@ fn show(stream: &mut ClientStream, outbound: &mut Buffer, bytes: &[u8]) {
     outbound.extend(bytes.get(written..).unwrap_or_default());
 }
 
-fn server_gone(may_have_happened: bool) -> ErrorReport {
+pub(crate) fn server_gone(may_have_happened: bool) -> ErrorReport {
     let detail = if may_have_happened {
         "Whether the statement or transaction under way has taken effect is not known."
     } else {

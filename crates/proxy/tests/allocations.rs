@@ -20,7 +20,7 @@ use causeway_proxy::config::{
 };
 use causeway_proxy::console::{Column, Console, ReplyFuture};
 use causeway_proxy::{ControlPlane, Listener, Metrics, Need, Proxy, Snapshot};
-use causeway_routing::catalogue::Catalogue;
+use causeway_routing::catalogue::{Catalogue, CatalogueBuilder};
 use causeway_routing::{Bound, Fence, Level, NodeId, NodeState, NodeView, Role, View};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
@@ -110,6 +110,7 @@ fn serve(mut socket: TcpStream) {
 struct Fixed {
     view: Arc<View>,
     changes: watch::Sender<u64>,
+    catalogue: Arc<Catalogue>,
 }
 
 impl Fixed {
@@ -126,7 +127,8 @@ impl Fixed {
         };
         let nodes = vec![node(0, Role::Primary), node(1, Role::Replica)];
         let view = Arc::new(View { nodes, primary: Some(NodeId(0)), ..View::default() });
-        Self { view, changes: watch::Sender::new(0) }
+        let catalogue = CatalogueBuilder::new().build().with_identity(1 << 64);
+        Self { view, changes: watch::Sender::new(0), catalogue: Arc::new(catalogue) }
     }
 }
 
@@ -169,7 +171,8 @@ impl ControlPlane for Fixed {
         unreachable!("level eventual does not ask")
     }
     fn catalogue(&self, _: &str) -> Option<Arc<Catalogue>> {
-        None
+        // Of a database without any code of its own.
+        Some(Arc::clone(&self.catalogue))
     }
     fn definition_seen(&self, _: &str) {}
     fn node_failed(&self, node: NodeId) {

@@ -2,6 +2,8 @@
 //!
 //! Objects in `pg_catalog` and `information_schema` are not asked about here; rows of theirs are ignored.
 
+mod running;
+
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
@@ -13,6 +15,9 @@ use crate::classify::{Limits, classify};
 use crate::memo::Identity;
 use crate::reason::Reason;
 use crate::symbols::{Call, Name, Symbols};
+
+use running::Running;
+pub use running::{CodeRow, ReachRow};
 
 /// A row of `pg_class`.
 #[derive(Clone, Debug)]
@@ -105,6 +110,8 @@ pub struct CatalogueBuilder {
     operators: Vec<OperatorRow>,
     types: Vec<TypeRow>,
     casts: Vec<CastRow>,
+    code: Vec<CodeRow>,
+    reach: Vec<ReachRow>,
 }
 
 type Map<T> = HashMap<Box<str>, T, BuildHasherDefault<SipHasher13>>;
@@ -121,6 +128,7 @@ pub struct Catalogue {
     /// `IN` or `LIKE`, or an implicit cast, runs a volatile function.
     poisoned: Option<Reason>,
     identity: Option<Identity>,
+    running: Running,
 }
 
 /// The objects of one name, by schema.
@@ -176,6 +184,16 @@ impl CatalogueBuilder {
         self.casts.push(row);
     }
 
+    /// Adds what a function does when it runs.
+    pub fn code(&mut self, row: CodeRow) {
+        self.code.push(row);
+    }
+
+    /// Adds what using a relation leads to.
+    pub fn reach(&mut self, row: ReachRow) {
+        self.reach.push(row);
+    }
+
     /// Judges everything. Views take a parse each.
     pub fn build(self) -> Catalogue {
         Catalogue::build(self)
@@ -193,6 +211,7 @@ impl Catalogue {
                 ((row.schema, row.name), judgement)
             })),
             functions: functions(rows.functions),
+            running: Running::new(&rows.code, &rows.reach),
             ..Self::default()
         };
         let hidden =
@@ -202,6 +221,9 @@ impl Catalogue {
         catalogue.judge_types(rows.types, &casts);
         catalogue.poisoned = (hidden || everywhere).then_some(Reason::UnknownOperatorOrType);
         catalogue.judge_relations(rows.relations, &rows.inheritance);
+        let names =
+            catalogue.relations.keys().chain(catalogue.types.keys()).chain(catalogue.functions.keys());
+        catalogue.running.know(names.map(|name| &**name));
         catalogue
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::catalogue::Catalogue;
+use crate::leaves::{Leaves, Mentions};
 use crate::memo::Memo;
 use crate::reason::Reason;
 use crate::symbols::Symbols;
@@ -72,11 +73,11 @@ pub enum PinReason {
     AdvisoryLock,
     /// LISTEN.
     Listen,
-    /// PREPARE or EXECUTE in SQL.
+    /// PREPARE in SQL.
     SqlPrepare,
-    /// SET ROLE or SET SESSION AUTHORIZATION.
+    /// SET SESSION AUTHORIZATION.
     Authorization,
-    /// A setting changed in a way that is not followed, `set_config` for one.
+    /// Settings changed of which not even the names are known.
     Setting,
     /// `setseed`.
     Seed,
@@ -90,7 +91,7 @@ pub enum PinReason {
     Snapshot,
     /// The process id of the server connection is told to the client.
     BackendPid,
-    /// DO or CALL, whose body may do anything.
+    /// Code that a statement ran, whose effects on the session are not known.
     Procedure,
     /// Anything else that may leave something behind.
     Other,
@@ -157,6 +158,16 @@ pub struct Class {
     pub symbols: Symbols,
     /// What looking them up gave last. Empty in a class that is made from another.
     pub memo: Memo,
+    /// What its own calls may leave in the session.
+    pub leaves: Leaves,
+    /// What it mentions, and so may run.
+    pub mentions: Mentions,
+    /// Whether that leaves nothing, as was found out last.
+    pub leaves_memo: Memo,
+    /// Something that the session has may be gone afterwards: UNLISTEN, CLOSE, DROP and the like.
+    pub releases: bool,
+    /// Code is defined that other statements may run.
+    pub defines_code: bool,
 }
 
 // === impl Kind ===
@@ -195,6 +206,11 @@ impl Class {
             commands: Box::new([Command::Plain]),
             symbols: Symbols::default(),
             memo: Memo::default(),
+            leaves: Leaves::default(),
+            mentions: Mentions::default(),
+            leaves_memo: Memo::default(),
+            releases: false,
+            defines_code: false,
         }
     }
 
@@ -202,6 +218,7 @@ impl Class {
     pub fn unknown(reason: Reason) -> Self {
         Self {
             commands: Box::new([Command::Pin(PinReason::Other)]),
+            mentions: Mentions::unknown(),
             ..Self::plain(Kind::WriteSession, reason)
         }
     }
@@ -239,7 +256,7 @@ impl Class {
             _ => 0,
         };
         let commands: usize = self.commands.iter().map(|command| size_of::<Command>() + text(command)).sum();
-        size_of::<Self>() + commands + self.symbols.bytes()
+        size_of::<Self>() + commands + self.symbols.bytes() + self.leaves.bytes() + self.mentions.bytes()
     }
 }
 

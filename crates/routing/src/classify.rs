@@ -7,6 +7,7 @@ use sqlparser::tokenizer::Token as ParserToken;
 use crate::builtin;
 use crate::class::{Class, Command, Kind, PinReason};
 use crate::combine::Combination;
+use crate::leaves::{self, Changed};
 use crate::lexer::{Token, TokenKind};
 use crate::pieces::{self, Ended, Piece};
 use crate::reason::Reason;
@@ -68,7 +69,9 @@ pub fn classify(sql: &[u8], limits: &Limits) -> Class {
     let (mut statements, mut tokens) = (limits.statements, limits.tokens);
     let ended = pieces::each(text, |piece| {
         statements = statements.checked_sub(1)?;
-        combination.add(piece_statement(text, piece, limits, &mut tokens));
+        let statement = piece_statement(text, piece, limits, &mut tokens);
+        combination.gathered.statement(text, piece, &statement);
+        combination.add(statement);
         Some(())
     });
     match ended {
@@ -207,11 +210,8 @@ pub(crate) fn pin(sql: &str, tokens: &[Token]) -> Option<PinReason> {
         }
         if &*name == "set_config" {
             let mut rest = Cursor::new(sql, tokens.get(i + 2..).unwrap_or_default());
-            let local = rest.parenthesised().is_some_and(|arguments| {
-                matches!(arguments, [.., comma, last]
-                    if comma.kind == TokenKind::Comma && text::is_word(*last, sql, "true"))
-            });
-            return if local { None } else { Some(PinReason::Setting) };
+            let changed = leaves::changed_setting(sql, rest.parenthesised().unwrap_or_default());
+            return matches!(changed, Changed::Unknown).then_some(PinReason::Setting);
         }
         builtin::pin(&name)
     })

@@ -2,6 +2,7 @@
 
 use crate::class::{Class, Command, Isolation, Kind, Modes};
 use crate::classify::{Found, Statement};
+use crate::leaves::Gathered;
 use crate::memo::Memo;
 use crate::reason::Reason;
 
@@ -10,6 +11,8 @@ use crate::reason::Reason;
 pub(crate) struct Combination {
     commands: Vec<Command>,
     symbols: Found,
+    /// What they may leave in the session.
+    pub(crate) gathered: Gathered,
     /// The first statement that writes, and why.
     write: Option<Reason>,
     /// The first statement that touches session state, and why.
@@ -100,12 +103,19 @@ impl Combination {
     pub(crate) fn finish(self) -> Class {
         let (kind, reason) = self.judge();
         let keeps = matches!(kind, Kind::Read | Kind::BeginReadOnly | Kind::Session | Kind::Either);
+        let (releases, defines_code) = (self.gathered.releases, self.gathered.defines_code);
+        let (leaves, mentions) = self.gathered.finish();
         Class {
             kind,
             reason,
             commands: self.commands.into_boxed_slice(),
             symbols: if keeps { self.symbols.finish() } else { Found::default().finish() },
             memo: Memo::default(),
+            leaves,
+            mentions,
+            leaves_memo: Memo::default(),
+            releases,
+            defines_code,
         }
     }
 

@@ -15,6 +15,7 @@ pub mod classify;
 mod combine;
 pub mod fence;
 pub mod fingerprint;
+pub mod leaves;
 pub mod level;
 pub mod lexer;
 pub mod lineage;
@@ -37,6 +38,7 @@ pub use class::{Class, Command, Isolation, Kind, Modes, PinReason, SettingValue}
 pub use classify::{Limits, classify};
 pub use fence::{Fence, FenceError, Lsn, Observation};
 pub use fingerprint::{Fingerprint, Key, fingerprint};
+pub use leaves::{Leaves, Left, PinSet};
 pub use level::Level;
 pub use lineage::{Bound, Fate, Lineage, Switch};
 pub use reason::Reason;

@@ -46,15 +46,15 @@ pub(crate) fn statement(sql: &str, tokens: &[Token]) -> Statement {
             Some(Statement::new(Kind::WriteSession, Reason::SessionState, Command::Pin(PinReason::Listen)))
         }
         "load" => session(Command::Pin(PinReason::Load)),
-        "do" | "call" => writes(Command::Pin(PinReason::Procedure)),
         "lock" => Some(Statement::new(Kind::Write, Reason::Locking, Command::Plain)),
         "create" => Some(create(sql, tokens)),
         "alter" | "drop" | "import" | "security" => writes(Command::Definition),
         "explain" => explain(sql, &mut cursor),
         "copy" => copy(sql, &mut cursor),
         "insert" | "update" | "delete" | "merge" => Some(refused(sql, tokens, Reason::Write)),
+        // What the code of DO and CALL leaves behind is gathered apart from this.
         "notify" | "vacuum" | "analyze" | "analyse" | "checkpoint" | "cluster" | "reindex" | "refresh"
-        | "truncate" | "grant" | "revoke" | "comment" | "reassign" => writes(Command::Plain),
+        | "truncate" | "grant" | "revoke" | "comment" | "reassign" | "do" | "call" => writes(Command::Plain),
         _ => None,
     };
     read.unwrap_or_else(|| {

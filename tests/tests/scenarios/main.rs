@@ -8,6 +8,7 @@ mod failures;
 mod leaving;
 mod levels;
 mod notices;
+mod pinning;
 mod pipeline;
 mod prepared;
 mod read_write;

@@ -94,6 +94,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Clients and server connections for each database and user.",
     ),
     show(&["show", "clients"], CLIENTS, rows::clients, "The clients."),
+    show(&["show", "pins"], PINS, rows::pins, "The clients that keep their server connection, and why."),
     show(&["show", "servers"], SERVERS, rows::servers, "The server connections."),
     show(&["show", "databases"], DATABASES, rows::databases, "The databases and what holds for them."),
     show(
@@ -234,6 +235,17 @@ macro_rules! sockets {
 }
 
 const CLIENTS: &[Column] = sockets!(text("session_state"), text("pinned"), text("node"));
+
+const PINS: &[Column] = &[
+    int4("id"),
+    text("database"),
+    text("user"),
+    text("application_name"),
+    text("reasons"),
+    int8("pinned_ms"),
+    text("session_state"),
+    text("node"),
+];
 
 const SERVERS: &[Column] = sockets!(text("cluster"), text("node"), int8("transactions"));
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use causeway_pool::{Address, ServerInfo, ServerState};
 use causeway_proxy::{ClientInfo, ClientState, PoolInfo, RefusedRead};
-use causeway_routing::{NodeView, Reason, Role};
+use causeway_routing::{NodeView, PinReason, PinSet, Reason, Role};
 use tokio::time::Instant;
 
 use super::commands::{COMMANDS, Row};
@@ -243,11 +243,34 @@ pub(super) fn clients(live: &Live) -> Vec<Row> {
             None,
             some!(client.id),
             some!(state_label(client.state)),
-            client.pinned.map(|reason| reason.as_str().to_owned()),
+            (!client.pinned.is_empty()).then(|| reasons(client.pinned)),
             client.node.map(|node| node.to_string()),
         ]
     };
     live.proxy.clients().into_iter().map(row).collect()
+}
+
+/// The clients that keep their server connection, and why.
+pub(super) fn pins(live: &Live) -> Vec<Row> {
+    let now = Instant::now();
+    let row = |client: ClientInfo| {
+        let since = client.pinned_since?;
+        Some(vec![
+            some!(client.id),
+            some!(client.database),
+            some!(client.user),
+            some!(client.application_name),
+            some!(reasons(client.pinned)),
+            some!(now.saturating_duration_since(since).as_millis()),
+            some!(state_label(client.state)),
+            client.node.map(|node| node.to_string()),
+        ])
+    };
+    live.proxy.clients().into_iter().filter_map(row).collect()
+}
+
+fn reasons(pins: PinSet) -> String {
+    pins.iter().map(PinReason::as_str).collect::<Vec<_>>().join(",")
 }
 
 pub(super) fn servers(live: &Live) -> Vec<Row> {

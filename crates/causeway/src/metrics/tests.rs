@@ -68,7 +68,8 @@ fn sources() -> Sources {
         address: None,
         tls: None,
         state: ClientState::Pinned,
-        pinned: Some(PinReason::Listen),
+        pinned: [PinReason::Listen].into_iter().collect(),
+        pinned_since: None,
         connected_at: UNIX_EPOCH,
         node: None,
     };

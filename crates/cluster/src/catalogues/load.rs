@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_routing::catalogue::{
-    CastRow, Catalogue, CatalogueBuilder, FunctionRow, InheritanceRow, OperatorRow, RelationRow, TypeRow,
+    CastRow, Catalogue, CatalogueBuilder, CodeRow, FunctionRow, InheritanceRow, OperatorRow, ReachRow,
+    RelationRow, TypeRow,
 };
 use deadpool_postgres::{
     ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Transaction,
@@ -142,7 +143,35 @@ async fn read(transaction: &Transaction<'_>) -> Result<CatalogueBuilder, tokio_p
         Ok(())
     })
     .await?;
+    running(transaction, &mut builder, definitions).await?;
     Ok(builder)
+}
+
+/// What functions do when they run, and what runs them. `read`: bytes of definitions so far.
+async fn running(
+    transaction: &Transaction<'_>,
+    builder: &mut CatalogueBuilder,
+    mut read: usize,
+) -> Result<(), tokio_postgres::Error> {
+    each(transaction, sql::CODE, |row| {
+        let source: Option<String> = row.try_get(2)?;
+        read += source.as_ref().map_or(0, String::len);
+        builder.code(CodeRow {
+            name: row.try_get(0)?,
+            language: row.try_get(1)?,
+            source: source.filter(|_| read <= MOST_DEFINITIONS),
+            volatility: letter(row, 3)?,
+            extension: row.try_get(4)?,
+        });
+        Ok(())
+    })
+    .await?;
+    each(transaction, sql::REACH, |row| {
+        let (relation, function, other) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        builder.reach(ReachRow { relation, function, other });
+        Ok(())
+    })
+    .await
 }
 
 /// Row by row: an answer is never in memory as a whole.

@@ -21,13 +21,18 @@ WITH versions (number, count, sum, newest) AS (
     UNION ALL SELECT 11, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_foreign_server
     UNION ALL SELECT 12, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_foreign_data_wrapper
     UNION ALL
-    SELECT 13, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_constraint WHERE contypid <> 0
+    SELECT 13, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_constraint WHERE contypid <> 0 OR contype = 'f'
     UNION ALL
     SELECT 14, count(*), sum(xmin::text::int8), max(xmin::text::int8)
       FROM pg_type WHERE typnamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^pg_temp_')
     UNION ALL
     SELECT 15, count(*), sum(a.xmin::text::int8), max(a.xmin::text::int8)
       FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid WHERE c.relkind = 'c' AND c.relpersistence <> 't'
+    UNION ALL
+    SELECT 16, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT 17, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_policy
+    UNION ALL SELECT 18, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_attrdef
+    UNION ALL SELECT 19, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_event_trigger
 )
 SELECT md5(string_agg(v::text, ',' ORDER BY number)), sum(count)::int8 FROM versions AS v";
 
@@ -129,3 +134,57 @@ SELECT n.nspname, coalesce(e.typname, t.typname), c.castcontext = 'i', f.provola
   JOIN pg_namespace AS n ON n.oid = t.typnamespace
   LEFT JOIN pg_type AS e ON e.typarray = t.oid
  WHERE c.oid >= 16384";
+
+/// What functions consist of, and the extensions that they belong to.
+pub(super) const CODE: &str = "\
+SELECT p.proname, l.lanname, CASE WHEN length(b.source) <= 65536 THEN b.source END, p.provolatile::text, e.extname
+  FROM pg_proc AS p
+  JOIN pg_namespace AS n ON n.oid = p.pronamespace
+  JOIN pg_language AS l ON l.oid = p.prolang
+ CROSS JOIN LATERAL (SELECT coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)) AS b (source)
+  LEFT JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                          AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+  LEFT JOIN pg_extension AS e ON e.oid = d.refobjid
+ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_temp_' AND p.prokind <> 'a'";
+
+/// Whatever runs when a relation is used: the functions of triggers, defaults, rules, policies, constraints and indexes, and
+/// the relations behind views, partitioned tables and foreign keys. Nobody names operators, casts, types, aggregates and event
+/// triggers by the functions behind them: those stand under no name.
+pub(super) const REACH: &str = "\
+SELECT coalesce(r.relname, ''), p.proname, NULL
+  FROM pg_depend AS d
+  JOIN pg_proc AS p ON p.oid = d.refobjid
+  JOIN pg_namespace AS n ON n.oid = p.pronamespace
+  LEFT JOIN pg_trigger AS t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+  LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
+  LEFT JOIN pg_rewrite AS w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid
+  LEFT JOIN pg_policy AS y ON d.classid = 'pg_policy'::regclass AND y.oid = d.objid
+  LEFT JOIN pg_constraint AS c ON d.classid = 'pg_constraint'::regclass AND c.oid = d.objid
+  LEFT JOIN pg_index AS i ON d.classid = 'pg_class'::regclass AND i.indexrelid = d.objid
+  LEFT JOIN pg_proc AS a ON d.classid = 'pg_proc'::regclass AND a.oid = d.objid AND a.prokind = 'a'
+  LEFT JOIN pg_class AS r
+    ON r.oid = coalesce(t.tgrelid, f.adrelid, w.ev_class, y.polrelid, nullif(c.conrelid, 0), i.indrelid)
+ WHERE d.refclassid = 'pg_proc'::regclass AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+   AND (r.oid IS NOT NULL OR c.contypid <> 0 OR a.oid IS NOT NULL
+        OR d.classid IN ('pg_operator'::regclass, 'pg_cast'::regclass, 'pg_type'::regclass,
+                         'pg_event_trigger'::regclass))
+UNION
+SELECT p.relname, NULL, c.relname
+  FROM pg_inherits AS i
+  JOIN pg_class AS p ON p.oid = i.inhparent
+  JOIN pg_class AS c ON c.oid = i.inhrelid
+ WHERE p.relkind IN ('r', 'p', 'f') AND p.relpersistence <> 't'
+UNION
+SELECT p.relname, NULL, c.relname
+  FROM pg_constraint AS f
+  JOIN pg_class AS p ON p.oid = f.confrelid
+  JOIN pg_class AS c ON c.oid = f.conrelid
+ WHERE f.contype = 'f' AND (f.confdeltype NOT IN ('a', 'r') OR f.confupdtype NOT IN ('a', 'r'))
+UNION
+SELECT v.relname, NULL, t.relname
+  FROM pg_rewrite AS w
+  JOIN pg_class AS v ON v.oid = w.ev_class
+  JOIN pg_namespace AS n ON n.oid = v.relnamespace
+  JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass
+  JOIN pg_class AS t ON t.oid = d.refobjid
+ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND v.oid <> t.oid";

@@ -57,6 +57,17 @@ impl Settings {
         self.0 = None;
     }
 
+    /// Forgets everything but these.
+    pub fn clear_but(&mut self, names: &[&str]) {
+        let kept: Vec<_> =
+            names.iter().filter_map(|name| Some((*name, Box::from(self.value(name)?)))).collect();
+        self.clear();
+        for (name, value) in kept {
+            let value: Box<str> = value;
+            self.set(name, &value);
+        }
+    }
+
     /// How many settings there are.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |map| map.len())

@@ -11,6 +11,7 @@ use causeway_protocol::frontend::{self, tag};
 use causeway_protocol::pipeline::Request;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
+use causeway_routing::leaves::left;
 use causeway_routing::lexer::Lexer;
 use causeway_routing::resolve::resolve;
 use causeway_routing::{Class, Command, Kind, Reason};
@@ -255,7 +256,7 @@ impl Session {
 
     /// Whether the session has a server connection that it cannot leave now.
     pub(super) fn is_bound(&self) -> bool {
-        self.status != TransactionStatus::Idle || self.pin.is_some() || self.mode == PoolMode::Session
+        self.status != TransactionStatus::Idle || !self.left.pins.is_empty() || self.mode == PoolMode::Session
     }
 
     pub(super) fn raw(&mut self, request: Option<Request>, at: &At<'_>, note: u32) {
@@ -269,6 +270,10 @@ impl Session {
             verdict = resolve(class, lookups.catalogue);
         }
         self.unit.demand.join(verdict, first);
+        let doubtful = lookups.defined_lately || self.transaction.defines_code;
+        self.leave(class, left(class, lookups.catalogue.filter(|_| !doubtful)));
+        self.transaction.defines_code |= class.defines_code;
+        self.unit.releases |= class.releases;
     }
 
     fn admit_query(
@@ -340,7 +345,7 @@ impl Session {
             Command::Begin(modes)
                 if class.kind == Kind::BeginReadOnly
                     && self.status == TransactionStatus::Idle
-                    && self.pin.is_none()
+                    && self.left.pins.is_empty()
                     && self.mode == PoolMode::Transaction =>
             {
                 self.transaction.keeps_snapshot = keeps_snapshot(*modes);

@@ -194,6 +194,9 @@ impl Session {
             Answer::Final(owed) => (owed.origin == Origin::Client, Some(owed)),
             Answer::Failed(_) | Answer::Unsolicited => (true, None),
         };
+        if tag == tag::DATA_ROW && !visible {
+            self.hidden_row(body);
+        }
         self.counts.messages += u64::from(visible);
         match tag {
             tag::PARAMETER_STATUS => return Ok((self.parameter_status(body, visible)?, Outcome::More)),
@@ -218,8 +221,12 @@ impl Session {
             return Ok(false);
         }
         // No command of the client's has changed it: a function has, or the server's configuration. Nobody else gets it.
-        if visible && !self.unit.has_commands() {
-            self.server.unclean = true;
+        if visible && (!self.unit.has_commands() || self.unit.runs_unknown) {
+            self.changed_unasked(name);
+        }
+        // What is put back after the question is set again for the session when it goes on.
+        if self.inquires() {
+            return Ok(false);
         }
         // What settings of the session's own bring about is news only if the client was told otherwise.
         Ok(self.parameters.tell(name, value) || visible)
@@ -263,6 +270,9 @@ impl Session {
         if let Answer::Failed(Owed { origin: Origin::Injected, request: Request::Query, .. }) = answer
             && !fatal
         {
+            if self.inquires() {
+                return Ok((false, Outcome::More));
+            }
             self.injection_failure = Some(body.into());
             return Ok((false, Outcome::More));
         }

@@ -33,8 +33,8 @@ impl Session {
             }
         }
         if fresh
-            && self.pin.is_none()
-            && self.unit.pin == Some(PinReason::Sequence)
+            && self.left.pins.is_empty()
+            && self.unit.pins.contains(PinReason::Sequence)
             && !self.server.own_sequences
         {
             // What currval and lastval would tell here is another session's.
@@ -55,7 +55,7 @@ impl Session {
             && self.unit.is_closed()
             && self.unit.sent == 0
             && self.unit.admitted <= RETRY_LIMIT;
-        let may_run_again = may_run_again && self.pin.is_none();
+        let may_run_again = may_run_again && self.left.pins.is_empty();
         self.unit.progress = if may_run_again { Progress::Held } else { Progress::Committed };
     }
 

@@ -73,7 +73,7 @@ impl Session {
         if name.is_empty() {
             self.server.unread_unnamed = true;
         } else {
-            self.unit.pin = Some(PinReason::SqlPrepare);
+            self.unit.pins.insert(PinReason::SqlPrepare);
         }
         self.raw(Some(Request::Parse), at, 0);
     }
@@ -171,7 +171,7 @@ impl Session {
                 self.unit.items.push(Item::CloseStatement { note });
             }
             // Closing an unknown name is no error, but SQL may have prepared something under it.
-            None if self.pin.is_some() => {
+            None if !self.left.pins.is_empty() => {
                 refuse_server_name(close.name)?;
                 self.raw(Some(Request::Close), at, 0);
             }

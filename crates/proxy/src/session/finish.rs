@@ -10,12 +10,14 @@ use causeway_protocol::report::ErrorReport;
 use causeway_routing::{Command, Isolation, Modes, PinReason, SettingValue};
 
 use super::Session;
+use super::settings::NOT_RESET;
 use super::statements::SERVER_NAME_PREFIX;
 use super::unit::{Note, UnitEnd};
 use crate::config::PoolMode;
 
 /// What is to be done after a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that hold or not, each by itself")]
 pub(crate) struct Ended {
     /// What becomes of the server connection.
     pub(crate) connection: Connection,
@@ -25,6 +27,8 @@ pub(crate) struct Ended {
     pub(crate) wrote: bool,
     /// The catalogue may have changed.
     pub(crate) defined: bool,
+    /// What statements run may have changed.
+    pub(crate) defined_code: bool,
     /// The session keeps its server connection from now on.
     pub(crate) pinned: Option<PinReason>,
 }
@@ -60,33 +64,34 @@ impl Session {
         self.server.unclean |= self.unit.failed && self.unit.may_have_deallocated();
         // Which part of such a unit has stayed is not told.
         if self.unit.failed && self.unit.controls_transactions() && self.unit.changes_settings() {
-            self.unit.pin = Some(PinReason::Setting);
-        }
-        if self.status == TransactionStatus::Idle && self.pin.is_none() {
-            self.server.unread_unnamed = false;
+            self.ask_for_settings();
         }
         let undone = self.unit.failed
             && self.status == TransactionStatus::Idle
             && before == TransactionStatus::Idle
             && !self.unit.controls_transactions();
-        if self.server.standby {
-            // The session's next statement may be a write.
-            self.server.unclean |= self.unit.pin.is_some();
-        } else if let Some(reason) = self.unit.pin
-            && self.pin.is_none()
-            && !(undone && ends_with_its_transaction(reason))
-        {
-            self.pin = Some(reason);
-            ended.pinned = Some(reason);
+        if before == TransactionStatus::Failed || self.unit.rolls_back() {
+            self.released();
+        }
+        ended.pinned = self.gather_leftovers(undone);
+        if self.status == TransactionStatus::Idle {
+            self.drop_leftovers_of_transaction();
+            if self.left.pins.is_empty() {
+                self.server.unread_unnamed = false;
+            }
         }
         ended.wrote = self.transaction.writes;
         ended.transaction = self.status == TransactionStatus::Idle;
         ended.defined = ended.transaction && self.transaction.defines;
         if ended.transaction {
             self.transaction.writes = false;
+            ended.defined_code = std::mem::take(&mut self.transaction.defines_code);
             self.transaction.defines = false;
         }
-        let needed = !ended.transaction || self.pin.is_some() || self.mode == PoolMode::Session;
+        let needed = !ended.transaction
+            || !self.left.pins.is_empty()
+            || self.mode == PoolMode::Session
+            || self.left.has_questions();
         ended.connection = match needed {
             true => Connection::Keep,
             false if self.server.unclean => Connection::Discard,
@@ -275,18 +280,32 @@ impl Session {
                     self.set(name, &SettingValue::Text(value.into()), books);
                 }
             }
-            Command::Reset(name) => {
-                self.settings.reset(name.as_deref());
-                match name {
-                    Some(name) => books.settings.reset(name),
-                    None => books.settings.clear(),
+            Command::Reset(Some(name)) => {
+                self.settings.reset(name);
+                books.settings.reset(name);
+                if &**name == "session_authorization" {
+                    // It takes the role with it.
+                    self.settings.reset("role");
+                    books.settings.reset("role");
+                    if self.status == TransactionStatus::Idle {
+                        self.left.pins.remove(PinReason::Authorization);
+                    }
                 }
-                self.pin_if_savepoints();
+                self.ask_if_savepoints(name);
+            }
+            Command::Reset(None) => {
+                self.settings.reset_all();
+                books.settings.clear_but(&NOT_RESET);
+                if self.transaction.savepoints {
+                    self.ask_for_settings();
+                } else if self.status == TransactionStatus::Idle {
+                    self.all_settings_reset();
+                }
             }
             Command::DiscardAll => {
-                self.settings.reset(None);
+                self.settings.discard();
                 books.settings.clear();
-                self.pin = None;
+                self.discard_leftovers();
             }
             Command::Deallocate(Some(name)) => {
                 if let Some(statement) = self.statements.remove(name.as_bytes()) {
@@ -296,7 +315,7 @@ impl Session {
             Command::Savepoint => {
                 self.transaction.savepoints = true;
                 if self.settings.changed_in_transaction() {
-                    self.unit.pin = Some(PinReason::Setting);
+                    self.ask_for_settings();
                 }
             }
             Command::Definition => self.transaction.defines = true,
@@ -310,30 +329,21 @@ impl Session {
             SettingValue::Text(text) => books.settings.set(name, &format!("={text}")),
             SettingValue::Default => books.settings.reset(name),
         }
-        self.pin_if_savepoints();
+        self.ask_if_savepoints(name);
     }
 
-    /// What a rollback to a savepoint does to settings is not followed.
-    fn pin_if_savepoints(&mut self) {
+    /// What a rollback to a savepoint does to settings is not followed: the server is asked when the transaction is over.
+    fn ask_if_savepoints(&mut self, name: &str) {
         if self.transaction.savepoints {
-            self.unit.pin = Some(PinReason::Setting);
+            self.left.ask_for([name]);
         }
     }
-}
 
-/// What such a statement leaves behind is gone when its transaction is rolled back.
-fn ends_with_its_transaction(reason: PinReason) -> bool {
-    matches!(
-        reason,
-        PinReason::TemporaryTable
-            | PinReason::Cursor
-            | PinReason::Listen
-            | PinReason::Authorization
-            | PinReason::Setting
-            | PinReason::LargeObject
-            | PinReason::Snapshot
-            | PinReason::BackendPid
-    )
+    /// Any setting that the session has, or had before the transaction, may have another value than it seems.
+    fn ask_for_settings(&mut self) {
+        let commands = self.unit.setting_names();
+        self.left.ask_for(self.settings.names().chain(commands.iter().map(|name| &**name)));
+    }
 }
 
 /// Whether all statements of a transaction see what its first one saw.

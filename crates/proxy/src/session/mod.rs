@@ -13,6 +13,7 @@ mod databases;
 mod emit;
 mod extended;
 mod finish;
+mod leftovers;
 mod own;
 mod parameters;
 pub(crate) mod settings;
@@ -30,11 +31,12 @@ use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::cache::{StatementCache, SyntaxOptions};
 use causeway_routing::catalogue::Catalogue;
-use causeway_routing::{Class, Fence, Kind, Level, PinReason, Reason};
+use causeway_routing::{Class, Fence, Kind, Level, PinSet, Reason};
 
 pub(crate) use self::admit::Admitted;
 pub(crate) use self::answer::Outcome;
 pub(crate) use self::finish::Connection;
+use self::leftovers::Leftovers;
 pub(crate) use self::parameters::Told;
 use self::parameters::{Parameter, Parameters};
 use self::settings::SessionSettings;
@@ -57,6 +59,8 @@ pub(crate) struct Lookups<'a> {
     pub(crate) registry: &'a StatementRegistry,
     pub(crate) refusals: &'a Refusals,
     pub(crate) catalogue: Option<&'a Catalogue>,
+    /// The session has defined code so lately that the catalogue may not know.
+    pub(crate) defined_lately: bool,
     /// The level of a session that asks for none.
     pub(crate) level: Level,
     pub(crate) metrics: &'a ProcessMetrics,
@@ -81,7 +85,8 @@ pub(crate) struct Session {
     pipeline: Pipeline,
     unit: Unit,
     status: TransactionStatus,
-    pin: Option<PinReason>,
+    /// What it may have left on its server connection.
+    left: Leftovers,
     /// A BEGIN READ ONLY that has been answered and not sent: the next statement decides where it goes.
     held_begin: Option<Box<[u8]>>,
     /// The unit was refused before its end: what comes up to Sync is thrown away.
@@ -127,12 +132,14 @@ struct ServerSide {
 
 /// What the running transaction has done.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts that hold or not, each by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "five facts that hold or not, each by itself")]
 struct Transaction {
     /// Something that was not proven to be a read.
     writes: bool,
     /// Something that changes what the catalogue tells of.
     defines: bool,
+    /// Code was defined that statements may run.
+    defines_code: bool,
     /// It has savepoints.
     savepoints: bool,
     /// It began with an isolation level at which all of its statements see the same.
@@ -172,7 +179,7 @@ impl Session {
             pipeline: Pipeline::default(),
             unit: Unit::default(),
             status: TransactionStatus::Idle,
-            pin: None,
+            left: Leftovers::default(),
             held_begin: None,
             skipping: false,
             client_passing: 0,
@@ -216,11 +223,6 @@ impl Session {
     /// The transaction status as the client knows it.
     pub(crate) fn status(&self) -> TransactionStatus {
         self.status
-    }
-
-    /// Why the session keeps its server connection between transactions.
-    pub(crate) fn pin(&self) -> Option<PinReason> {
-        self.pin
     }
 
     /// Whether the client is inside a transaction of which no server knows yet.
@@ -271,18 +273,13 @@ impl Session {
     }
 
     /// Whether the gathered unit leaves something on its server connection.
-    pub(crate) fn pinning(&self) -> Option<PinReason> {
-        self.unit.pin
+    pub(crate) fn pinning(&self) -> PinSet {
+        self.unit.pins
     }
 
     /// The sequences last advanced on the server connection at hand are this session's own.
     pub(crate) fn finds_own_sequences(&mut self, own: bool) {
         self.server.own_sequences = own;
-    }
-
-    /// Keeps the server connection from now on.
-    pub(crate) fn pin_by(&mut self, reason: PinReason) {
-        self.pin = self.pin.or(Some(reason));
     }
 
     /// What was counted since the last call.

@@ -27,6 +27,9 @@ const PARSE_AFFECTING: [&str; 9] = [
 const NOT_FOR_STANDBYS: [&str; 3] =
     ["default_transaction_read_only", "default_transaction_deferrable", "default_transaction_isolation"];
 
+/// Settings that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`).
+pub(super) const NOT_RESET: [&str; 1] = ["role"];
+
 /// The settings of one session.
 ///
 /// A value is SQL: after `=` the text that followed SET's `=` or TO, after `'` the body of a string literal for
@@ -108,14 +111,55 @@ impl SessionSettings {
         self.refresh();
     }
 
-    /// A RESET has succeeded: back to what the session started with, all if no name is given.
-    pub(crate) fn reset(&mut self, name: Option<&str>) {
+    /// A RESET has succeeded: back to what the session started with.
+    pub(crate) fn reset(&mut self, name: &str) {
         self.remember();
-        match name {
-            Some(name) => self.restore(name),
-            None => self.wanted = self.startup.clone(),
+        self.restore(name);
+        self.refresh();
+    }
+
+    /// RESET ALL has succeeded.
+    pub(crate) fn reset_all(&mut self) {
+        self.remember();
+        let mut wanted = self.startup.clone();
+        for name in NOT_RESET {
+            match self.wanted.value(name) {
+                Some(value) => wanted.set(name, value),
+                None => wanted.reset(name),
+            }
+        }
+        self.wanted = wanted;
+        self.refresh();
+    }
+
+    /// DISCARD ALL has succeeded.
+    pub(crate) fn discard(&mut self) {
+        self.remember();
+        self.wanted = self.startup.clone();
+        self.refresh();
+    }
+
+    /// The server at hand has told what a setting is now; `None`: it has no such setting.
+    pub(crate) fn learn(&mut self, name: &str, value: Option<&str>, standby: bool, has: &mut Settings) {
+        // There it was never set.
+        if standby && NOT_FOR_STANDBYS.contains(&name) {
+            return;
+        }
+        if let Some(value) = value {
+            let value = format!("'{}", value.replace('\'', "''"));
+            self.wanted.set(name, &value);
+            has.set(name, &value);
+        } else {
+            self.wanted.reset(name);
+            has.reset(name);
         }
         self.refresh();
+    }
+
+    /// The names of all settings that the session has, or had before the running transaction.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let before = self.before_transaction.iter().flat_map(Settings::iter);
+        self.wanted.iter().chain(before).map(|(name, _)| name)
     }
 
     /// The running transaction has changed settings.
@@ -176,7 +220,17 @@ pub(crate) fn transition(has: &Settings, wanted: &Settings) -> Option<String> {
         return None;
     }
     let mut sql = String::new();
-    for change in has.difference(wanted) {
+    // Settings are the login's own to make; the role that it goes by comes last.
+    let role = wanted.value("role");
+    if has.value("role").is_some() {
+        sql.push_str("RESET ROLE");
+    }
+    let ordinary = |change: &Change<'_>| {
+        let (Change::Reset(name) | Change::Set(name, _)) = change;
+        *name != "role"
+    };
+    let last = role.map(|value| Change::Set("role", value));
+    for change in has.difference(wanted).filter(ordinary).chain(last) {
         if !sql.is_empty() {
             sql.push_str("; ");
         }
@@ -232,7 +286,7 @@ mod tests {
         let mut settings = SessionSettings::new([("work_mem", "6MB")]);
         settings.set("work_mem", &text("'9MB'"));
         assert_eq!(settings.wanted(false).value("work_mem"), Some("='9MB'"));
-        settings.reset(None);
+        settings.reset_all();
         assert_eq!(settings.wanted(false).value("work_mem"), Some("'6MB"));
         settings.set("work_mem", &SettingValue::Default);
         assert_eq!(settings.wanted(false).value("work_mem"), Some("'6MB"));
@@ -262,6 +316,27 @@ mod tests {
         let mut wanted = Settings::default();
         wanted.set("search_path", "=\"$user\", x");
         assert_eq!(transition(&has, &wanted).as_deref(), Some("SET \"search_path\" TO \"$user\", x"));
+    }
+
+    #[test]
+    fn the_role_comes_last_and_goes_first() {
+        let (mut has, mut wanted) = (Settings::default(), Settings::default());
+        wanted.set("role", "=a");
+        wanted.set("zero", "=1");
+        assert_eq!(transition(&has, &wanted).as_deref(), Some("SET \"zero\" TO 1; SET \"role\" TO a"));
+        std::mem::swap(&mut has, &mut wanted);
+        assert_eq!(transition(&has, &wanted).as_deref(), Some("RESET ROLE; RESET \"zero\""));
+        wanted.set("role", "=a");
+        assert_eq!(
+            transition(&has, &wanted).as_deref(),
+            Some("RESET ROLE; RESET \"zero\"; SET \"role\" TO a")
+        );
+        let mut session = SessionSettings::new([("a.b", "1")]);
+        session.set("role", &text("x"));
+        session.reset_all();
+        assert_eq!(session.wanted(false).value("role"), Some("=x"));
+        session.discard();
+        assert_eq!(session.wanted(false).value("role"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use causeway_pool::{StatementId, Statements};
 use causeway_protocol::frame::HEADER_LEN;
 use causeway_protocol::frontend;
 use causeway_protocol::pipeline::Request;
-use causeway_routing::{Class, Command, Kind, Level, PinReason, Reason, resolve::Verdict};
+use causeway_routing::{Class, Command, Kind, Leaves, Level, PinSet, Reason, resolve::Verdict};
 
 use super::own;
 use super::statements::{Names, Statement};
@@ -80,6 +80,8 @@ pub(crate) enum Note {
     DropsStatements { class: Arc<Class>, names: Names },
     /// The injected settings.
     Settings,
+    /// The question what the session has left.
+    Inquiry,
 }
 
 /// The unit being gathered or run.
@@ -107,8 +109,14 @@ pub(crate) struct Unit {
     pub(crate) succeeded: Vec<Arc<Class>>,
     /// Databases that must have no connections for it to succeed.
     pub(crate) unused_databases: Vec<String>,
-    /// It leaves something behind on the server connection.
-    pub(crate) pin: Option<PinReason>,
+    /// What it leaves behind on the server connection.
+    pub(crate) pins: PinSet,
+    /// What it may leave behind there, by what it calls.
+    pub(crate) left: Leaves,
+    /// It runs code of which nothing is known.
+    pub(crate) runs_unknown: bool,
+    /// Something that was left there before may be gone.
+    pub(crate) releases: bool,
     /// Where it ends, as far as that is known.
     pub(crate) end: UnitEnd,
     /// An error of its own has been seen.
@@ -251,7 +259,7 @@ impl Unit {
         }
         for command in &class.commands {
             if let Command::Pin(reason) = command {
-                self.pin = Some(*reason);
+                self.pins.insert(*reason);
             }
         }
         self.note(Note::Commands(Arc::clone(class)))
@@ -277,6 +285,26 @@ impl Unit {
                 Command::Set { local: false, .. } | Command::Reset(_) | Command::SessionCharacteristics(_)
             )
         })
+    }
+
+    /// Whether some command of it rolls back.
+    pub(crate) fn rolls_back(&self) -> bool {
+        self.has_command(|command| matches!(command, Command::Rollback { .. } | Command::Savepoint))
+    }
+
+    /// The settings that its commands name.
+    pub(crate) fn setting_names(&self) -> Vec<Box<str>> {
+        let classes = self.notes.iter().filter_map(|note| match note {
+            Note::Commands(class) | Note::DropsStatements { class, .. } => Some(class),
+            _ => None,
+        });
+        let commands = classes.flat_map(|class| &class.commands);
+        commands
+            .filter_map(|command| match command {
+                Command::Set { name, .. } | Command::Reset(Some(name)) => Some(name.clone()),
+                _ => None,
+            })
+            .collect()
     }
 
     /// Whether it has commands that the session follows.
@@ -319,7 +347,10 @@ impl Unit {
         self.demand = Demand::default();
         self.level = None;
         self.dropped = None;
-        self.pin = None;
+        self.pins = PinSet::default();
+        self.left = Leaves::default();
+        self.runs_unknown = false;
+        self.releases = false;
         self.end = UnitEnd::Open;
         self.failed = false;
     }

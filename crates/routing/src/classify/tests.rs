@@ -309,10 +309,10 @@ fn settings() {
             "SET TIME ZONE LOCAL",
             Command::Set { name: "timezone".into(), value: SettingValue::Default, local: false },
         ),
-        ("SET ROLE a", Command::Pin(PinReason::Authorization)),
-        ("SET role = a", Command::Pin(PinReason::Authorization)),
+        ("SET ROLE a", set("role", "a")),
+        ("SET role = a", set("role", "a")),
         ("SET SESSION AUTHORIZATION DEFAULT", Command::Pin(PinReason::Authorization)),
-        ("SET SESSION ROLE a", Command::Pin(PinReason::Authorization)),
+        ("SET SESSION ROLE a", set("role", "a")),
         ("SET default_tablespace = x", Command::Pin(PinReason::Setting)),
         ("SET TIME ZONE INTERVAL '1' HOUR TO MINUTE", Command::Pin(PinReason::Setting)),
         ("SET search_path = pg_temp", Command::Pin(PinReason::TemporaryTable)),
@@ -347,12 +347,12 @@ fn what_leaves_something_in_the_session_pins() {
             PinReason::AdvisoryLock,
         ),
         ("INSERT INTO t SELECT pg_advisory_lock(1)", Kind::Write, PinReason::AdvisoryLock),
-        ("SELECT set_config('a', 'b', false)", Kind::Session, PinReason::Setting),
-        ("SELECT set_config('a', 'b', $1)", Kind::Session, PinReason::Setting),
-        ("SELECT * FROM set_config('a', 'b', false)", Kind::Session, PinReason::Setting),
-        ("UPDATE t SET a = set_config('a', 'b', false)", Kind::Write, PinReason::Setting),
+        ("SELECT set_config(a, 'b', false)", Kind::Session, PinReason::Setting),
+        ("SELECT set_config(a, 'b', $1)", Kind::Session, PinReason::Setting),
+        ("SELECT * FROM set_config(a, 'b', false)", Kind::Session, PinReason::Setting),
+        ("UPDATE t SET a = set_config(a, 'b', false)", Kind::Write, PinReason::Setting),
         (
-            "SELECT set_config('a', 'b', false) FROM t MATCH_RECOGNIZE ()",
+            "SELECT set_config(a, 'b', false) FROM t MATCH_RECOGNIZE ()",
             Kind::WriteSession,
             PinReason::Setting,
         ),
@@ -373,13 +373,15 @@ fn what_leaves_something_in_the_session_pins() {
         ("PREPARE p AS SELECT 1", Kind::Session, PinReason::SqlPrepare),
         ("EXECUTE p(1)", Kind::WriteSession, PinReason::SqlPrepare),
         ("LOAD 'x'", Kind::Session, PinReason::Load),
-        ("DO $$ BEGIN END $$", Kind::Write, PinReason::Procedure),
-        ("CALL p()", Kind::Write, PinReason::Procedure),
     ] {
         assert_eq!((kind(sql), command(sql)), (expected, Command::Pin(pin)), "{sql}");
     }
     for (sql, expected) in [
         ("SELECT set_config('a', 'b', true)", Command::Plain),
+        ("SELECT set_config('a', 'b', false)", Command::Plain),
+        ("SELECT set_config('a', 'b', $1)", Command::Plain),
+        ("DO $$ BEGIN END $$", Command::Plain),
+        ("CALL p()", Command::Plain),
         ("SELECT shop.set_config('a', 'b', false)", Command::Plain),
         ("SELECT pg_advisory_xact_lock(1)", Command::Plain),
         ("DECLARE c CURSOR FOR SELECT 1", Command::Plain),
@@ -402,10 +404,7 @@ fn limits_are_kept_and_what_is_beyond_them_is_still_followed() {
     assert_eq!(kind(&format!("SELECT {}", vec!["1"; 400].join("+"))), Kind::Read);
     let long = "x".repeat(100_000);
     assert_eq!(class(&format!("SELECT '{long}'")).reason, Reason::TooComplex);
-    assert_eq!(
-        command(&format!("SELECT set_config('a', '{long}', false)")),
-        Command::Pin(PinReason::Setting)
-    );
+    assert_eq!(command(&format!("SELECT set_config(a, '{long}', false)")), Command::Pin(PinReason::Setting));
     assert_eq!(
         command(&format!("CREATE TEMP TABLE t AS SELECT '{long}'")),
         Command::Pin(PinReason::TemporaryTable)

@@ -39,7 +39,7 @@ pub(super) fn set(cursor: &mut Cursor<'_>) -> Option<Statement> {
         return Some(control(Command::Set { name, value, local }));
     }
     Some(session(match &*name {
-        "role" | "session_authorization" => Command::Pin(PinReason::Authorization),
+        "session_authorization" => Command::Pin(PinReason::Authorization),
         _ if is_validated(&name) => Command::Pin(PinReason::Setting),
         // Tables made from then on are temporary.
         "search_path" if matches!(&value, SettingValue::Text(text) if text.contains("pg_temp")) => {

@@ -84,6 +84,11 @@ fn quoted(text: &str, quote: char) -> Option<&str> {
 // === impl Model ===
 
 impl Model {
+    /// The values of its settings.
+    pub(super) fn settings(&self) -> &Map {
+        &self.settings
+    }
+
     pub(super) fn new(standby: bool, settings: &[(&str, &str)]) -> Self {
         let settings = settings.iter().map(|(name, value)| (name.to_ascii_lowercase(), (*value).to_owned()));
         let settings: Map = settings.collect();

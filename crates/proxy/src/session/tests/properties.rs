@@ -228,6 +228,9 @@ impl World {
         let Some(held) = self.rig.peer().held else { return false };
         let bytes = Self::some(&mut self.random, &mut self.rig.servers[held].wire);
         self.models[held].feed(&bytes);
+        let known = self.models[held].settings();
+        self.rig.servers[held].settings =
+            known.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         !bytes.is_empty()
     }
 
@@ -312,7 +315,7 @@ fn compare(programs: &[Vec<String>], seed: u64) -> Result<(), TestCaseError> {
     for (peer, expected) in world.rig.peers.iter().zip(expected) {
         let (seen, expected) = (notation::to_client(&peer.to_client), notation::to_client(&expected));
         prop_assert_eq!(&seen, &expected, "session over: {:?}", peer.over);
-        prop_assert!(peer.over.is_none() && peer.held.is_none() || peer.session.pin().is_some());
+        prop_assert!(peer.over.is_none() && peer.held.is_none() || peer.session.pins().first().is_some());
     }
     Ok(())
 }

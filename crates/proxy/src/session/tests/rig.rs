@@ -1,13 +1,16 @@
 //! Clients and servers around the session machine, moved by hand as the shell in `client.rs` and `relay.rs` does it.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use causeway_pool::Books;
+use causeway_protocol::backend::TransactionStatus;
+use causeway_protocol::encode;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::Level;
 use causeway_routing::cache::{CacheLimits, StatementCache};
-use causeway_routing::catalogue::Catalogue;
+use causeway_routing::catalogue::{Catalogue, CatalogueBuilder};
 use causeway_routing::classify::Limits;
 use causeway_routing::fingerprint::Key;
 use rand::rngs::StdRng;
@@ -27,6 +30,8 @@ use crate::session::{Admitted, Lookups, Outcome, Session};
 pub(super) struct Server {
     pub(super) books: Books,
     pub(super) standby: bool,
+    /// What its settings are, for the session that asks.
+    pub(super) settings: BTreeMap<String, String>,
     /// What has arrived from it.
     inbound: Vec<u8>,
     /// What is on its way to it, if [`Rig::wired`].
@@ -118,7 +123,13 @@ impl Peer {
 
 impl Server {
     pub(super) fn new(limit: usize, standby: bool) -> Self {
-        Self { books: Books::new(limit), standby, inbound: Vec::new(), wire: Vec::new() }
+        Self {
+            books: Books::new(limit),
+            standby,
+            settings: BTreeMap::new(),
+            inbound: Vec::new(),
+            wire: Vec::new(),
+        }
     }
 }
 
@@ -138,7 +149,7 @@ impl Rig {
             registry: StatementRegistry::default(),
             refusals: Refusals::default(),
             metrics: ProcessMetrics::default(),
-            catalogue: None,
+            catalogue: Some(CatalogueBuilder::new().build()),
             peers,
             servers,
             acting: 0,
@@ -196,6 +207,7 @@ impl Rig {
             registry: &self.registry,
             refusals: &self.refusals,
             catalogue: self.catalogue.as_ref(),
+            defined_lately: false,
             level: Level::Cluster,
             metrics: &self.metrics,
         };
@@ -314,6 +326,7 @@ impl Rig {
             registry: &self.registry,
             refusals: &self.refusals,
             catalogue: self.catalogue.as_ref(),
+            defined_lately: false,
             level: Level::Cluster,
             metrics: &self.metrics,
         };
@@ -366,6 +379,9 @@ impl Rig {
         let ended = peer.session.finish(&mut self.servers[at].books);
         peer.show_answer();
         (peer.running, peer.unit_over) = (false, false);
+        if self.peer().session.has_questions() {
+            return self.inquire(at, ended);
+        }
         if ended.connection == Connection::Discard {
             self.replace(at);
         }
@@ -377,6 +393,35 @@ impl Rig {
             peer.held = None;
         }
         peer.ended = Some(ended);
+    }
+
+    /// The server is asked what the session has left, and answers that all it is known for is still there.
+    fn inquire(&mut self, at: usize, mut ended: Ended) {
+        let (peer, server) = (&mut self.peers[self.acting], &mut self.servers[at]);
+        let session = &mut peer.session;
+        session.inquire(&mut Vec::new());
+        let (reasons, names) = session.asked();
+        let is_there = |reason| if session.pins().contains(reason) { "t" } else { "f" };
+        let values = reasons.into_iter().map(|reason| Some(is_there(reason).as_bytes()));
+        let values =
+            values.chain(names.iter().map(|name| server.settings.get(&**name).map(String::as_bytes)));
+        let (mut answer, mut shown) = (Vec::new(), Vec::new());
+        encode::data_row(&mut answer, values.collect::<Vec<_>>());
+        encode::command_complete(&mut answer, b"SELECT 1");
+        encode::ready_for_query(&mut answer, TransactionStatus::Idle);
+        let scan = session.answer(&answer, &mut server.books, &mut shown).expect("an answer");
+        assert!(scan.outcome == Outcome::Done && scan.direct.is_empty() && shown.is_empty());
+        let settled = session.settle(&mut server.books);
+        match settled.connection {
+            Connection::Keep => {}
+            Connection::CheckIn => peer.held = None,
+            Connection::Discard => {
+                peer.held = None;
+                self.replace(at);
+            }
+        }
+        ended.pinned = ended.pinned.or(settled.pinned);
+        self.peer().ended = Some(ended);
     }
 
     /// The server cannot serve the unit; it runs again on the next one.

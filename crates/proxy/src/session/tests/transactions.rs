@@ -138,16 +138,16 @@ fn pins_and_what_makes_them() {
         ("CREATE TEMP TABLE x (i int)", PinReason::TemporaryTable),
         ("SELECT pg_advisory_lock(7)", PinReason::AdvisoryLock),
         ("PREPARE p AS SELECT 1", PinReason::SqlPrepare),
-        ("SELECT set_config('work_mem', '1MB', false)", PinReason::Setting),
-        ("SET ROLE other", PinReason::Authorization),
-        ("DO $$ $$", PinReason::Procedure),
+        ("SELECT set_config($1, '1MB', false)", PinReason::Setting),
+        ("SET SESSION AUTHORIZATION other", PinReason::Authorization),
+        ("DO $$ BEGIN EXECUTE x; END $$", PinReason::Procedure),
     ] {
         for extended in [false, true] {
             let mut rig = Rig::new();
             let unit = if extended { format!("P : {sql} | B : | E | S") } else { format!("Q {sql}") };
             let answer = if extended { "1 | 2 | C X | Z I" } else { "C X | Z I" };
             rig.play(&format!("> {unit}\n= {unit}\n< {answer}\n: {answer}\nheld"));
-            assert_eq!(rig.session().pin(), Some(reason), "{sql}");
+            assert_eq!(rig.session().pins().first(), Some(reason), "{sql}");
             assert_eq!(rig.peer().ended.unwrap().pinned, Some(reason), "{sql}");
         }
     }
@@ -166,7 +166,7 @@ fn what_fails_leaves_no_pin() {
         rig.play(&format!(
             "> Q {sql}\n= Q {sql}\n< E 22012 division by zero | Z I\n: E 22012 division by zero | Z I"
         ));
-        assert_eq!(rig.session().pin().is_some(), kept, "{sql}");
+        assert_eq!(rig.session().pins().first().is_some(), kept, "{sql}");
     }
 }
 

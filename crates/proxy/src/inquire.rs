@@ -1,0 +1,92 @@
+//! What a session has left on its server connection, asked of the server before anybody else gets it.
+
+use causeway_pool::CloseReason;
+use causeway_routing::PinReason;
+use tokio::time::{Instant, timeout};
+
+use crate::client::{Client, End};
+use crate::login;
+use crate::relay::{Event, server_gone};
+use crate::session::Connection;
+
+/// How long a server may take to reset its session, or to tell what is left in it.
+const RESET_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+// === impl Client ===
+
+impl Client {
+    /// Asks what the finished transaction has left, and lets go of the connection if that is nothing.
+    pub(crate) async fn inquire(&mut self) -> Result<(), End> {
+        self.session.inquire(&mut self.to_server);
+        self.unit_over = false;
+        let Ok(asked) = timeout(RESET_TIMEOUT, self.wait_for_answer()).await else {
+            self.discard(CloseReason::UnknownState);
+            return Err(End::Report(server_gone(false)));
+        };
+        asked?;
+        self.unit_over = false;
+        let Some(held) = &mut self.held else { return Ok(()) };
+        let settled = self.session.settle(&mut held.lease.books);
+        if let Some(reason) = settled.pinned {
+            self.home.metrics.pinned(reason);
+        }
+        self.show_pins();
+        match settled.connection {
+            Connection::Keep => {}
+            Connection::CheckIn => self.checkin(Instant::now()),
+            Connection::Discard => self.discard(CloseReason::UnknownState),
+        }
+        Ok(())
+    }
+
+    async fn wait_for_answer(&mut self) -> Result<(), End> {
+        loop {
+            match self.event(false).await? {
+                Event::Server => {
+                    if self.take_server()?.is_some() {
+                        return Ok(());
+                    }
+                }
+                Event::Sent => return Ok(()),
+                Event::ServerClosed => drop(self.server_lost()?),
+                Event::Interrupted if self.entry.interrupts().kill => return Err(End::killed()),
+                // Nothing of the client's runs that could be cancelled.
+                Event::Interrupted => drop(self.entry.clear_cancel()),
+                Event::Client => {}
+            }
+        }
+    }
+
+    /// Lets others know why the session keeps its connection.
+    pub(crate) fn show_pins(&mut self) {
+        let pins = self.session.pins();
+        if self.pinned != pins {
+            self.pinned = pins;
+            self.entry.pin(pins);
+        }
+    }
+
+    /// Whether DISCARD ALL takes back all that the session has left: code that was loaded stays, and so does the
+    /// state of `random()`.
+    pub(crate) fn can_be_reset(&self) -> bool {
+        let stays = [PinReason::Seed, PinReason::Load, PinReason::Procedure, PinReason::Other];
+        let pins = self.session.pins();
+        !stays.iter().any(|reason| pins.contains(*reason))
+    }
+
+    /// Takes back everything that a pinned session has left on its server connection, which then serves others.
+    pub(crate) async fn reset(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        let reset = login::establish(&mut held.lease, "DISCARD ALL");
+        match tokio::time::timeout(RESET_TIMEOUT, reset).await {
+            Ok(Ok(())) => {
+                held.lease.books.settings.clear();
+                held.lease.books.statements.clear();
+                held.lease.books.unnamed = None;
+                self.held = Some(held);
+                self.checkin(Instant::now());
+            }
+            Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
+        }
+    }
+}
