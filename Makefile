@@ -26,8 +26,11 @@ check: prerequisites ## formatting and lints
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets -- -D warnings
 
-conformance: prerequisites ## client drivers and PostgreSQL's own tools alone, all that `make drivers` has brought
+conformance: prerequisites drivers ## all client drivers, PostgreSQL's tools and its own test suites, through Causeway and direct
+	@tests/conformance/fetch
+	@cargo build -p causeway
 	@cargo test -p causeway-tests --test drivers --test tools
+	@cargo test -p causeway-tests --test suites -- --include-ignored --test-threads=1 --nocapture
 
 bench: bench-programs ## side by side with direct, HAProxy, PgBouncer and Pgpool-II: an hour; report in docs/benchmarks
 	@target/release/compare --tls $(BENCH_OPTIONS)

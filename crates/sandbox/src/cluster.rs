@@ -1,6 +1,7 @@
 //! A primary with its replicas.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -146,6 +147,12 @@ impl Sandbox {
     /// The programs the servers run from.
     pub fn binaries(&self) -> &Binaries {
         &self.common.binaries
+    }
+
+    /// A command that runs `program` under the account of the servers, which is never root: for what reads and writes
+    /// the same files as they do. The caller's `PG*` variables are not passed on, and there is no standard input.
+    pub fn command(&self, program: &Path) -> Command {
+        self.common.account.command(program)
     }
 
     /// The superuser's name.
