@@ -24,6 +24,7 @@ mod lease;
 mod login;
 mod pool;
 mod reason;
+mod seats;
 mod shared;
 mod slots;
 mod state;
@@ -39,6 +40,7 @@ pub use self::error::{CheckoutError, ConnectError};
 pub use self::lease::{Lease, LeaseNumber};
 pub use self::pool::Pool;
 pub use self::reason::CloseReason;
+pub use self::seats::Seat;
 pub use self::status::{ServerInfo, ServerState, Status, Totals};
 pub use self::stream::ServerStream;
 

@@ -128,6 +128,11 @@ impl Pool {
         for conn in idle {
             self.shared.retire(conn, reason);
         }
+        self.shared.pump();
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// How the pool stands.

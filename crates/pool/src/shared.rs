@@ -107,6 +107,7 @@ impl Shared {
     }
 
     pub(crate) fn carry_out(self: &Arc<Self>, plan: Plan) {
+        drop(plan.unseated);
         for (waiter, error) in plan.refused {
             // Nobody there is as well: a waiter that has left needs no answer.
             waiter.refuse(error);
@@ -137,6 +138,7 @@ impl Shared {
 
     fn connected(self: &Arc<Self>, opened: Opened, generation: u64) {
         let conn = self.lock().admit(opened, generation, Instant::now());
+        self.seat(&conn);
         self.place(conn, Instant::now());
         // The limit on simultaneous attempts may have kept others from being made.
         self.pump();

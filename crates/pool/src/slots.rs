@@ -20,6 +20,8 @@ pub(crate) struct Slot {
     /// The number of the lease it is out on; no number is given twice.
     pub(crate) lease: Option<u64>,
     pub(crate) last_used: Instant,
+    /// It is a client's own: see [`Seat`](crate::Seat).
+    pub(crate) seated: bool,
     /// Cancel requests for its lease on their way to the server.
     pub(crate) cancels: u32,
     /// A cancel request was sent and its end not seen: it may still strike.

@@ -18,6 +18,7 @@ use crate::conn::{Opened, Place, ServerConn};
 use crate::error::{CheckoutError, ConnectError};
 use crate::lease::Lease;
 use crate::reason::CloseReason;
+use crate::seats::Seeker;
 use crate::slots::{Slot, Slots};
 use crate::status::{ServerInfo, ServerState, Status, Totals};
 
@@ -36,6 +37,8 @@ pub(crate) struct State {
     slots: Slots,
     connecting: usize,
     waiters: VecDeque<Waiter>,
+    /// Those for whom a connection of their own is being opened.
+    pub(crate) seekers: VecDeque<Seeker>,
     tickets: u64,
     leases: u64,
     backoff: Backoff,
@@ -79,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) connects: usize,
     /// Waiters that are told an error.
     pub(crate) refused: Vec<(Waiter, CheckoutError)>,
+    /// Those who sought a connection of their own, and get none.
+    pub(crate) unseated: VecDeque<Seeker>,
     /// Whether the housekeeping task has something to wait for.
     pub(crate) keep: bool,
 }
@@ -98,6 +103,7 @@ impl State {
             slots: Slots::default(),
             connecting: 0,
             waiters: VecDeque::new(),
+            seekers: VecDeque::new(),
             tickets: 0,
             leases: 0,
             backoff: Backoff::default(),
@@ -122,10 +128,15 @@ impl State {
 
     /// The idle connection to this server process, unless somebody waits.
     pub(crate) fn take_idle_to(&mut self, process_id: i32) -> Option<Box<ServerConn>> {
+        self.take_idle_at(|conn| conn.process_id() == process_id)
+    }
+
+    /// The most recently used idle connection that fits, unless somebody waits.
+    pub(crate) fn take_idle_at(&mut self, fits: impl Fn(&ServerConn) -> bool) -> Option<Box<ServerConn>> {
         if !self.waiters.is_empty() {
             return None;
         }
-        let at = self.idle.iter().position(|conn| conn.process_id() == process_id)?;
+        let at = self.idle.iter().rposition(|conn| fits(conn))?;
         let mut conn = self.idle.remove(at);
         self.lend(&mut conn);
         Some(conn)
@@ -187,6 +198,7 @@ impl State {
         self.slots.occupy(Slot {
             card: Arc::clone(conn.card()),
             lease: None,
+            seated: false,
             last_used: now,
             cancels: 0,
             doubtful: false,
@@ -275,12 +287,17 @@ impl State {
     /// Decides on connections to open for those who wait.
     pub(crate) fn plan(&mut self, now: Instant) -> Plan {
         let mut plan = Plan::default();
+        // Nobody is there to be told: nothing is woken by this.
+        self.seekers.retain(|seeker| !seeker.is_closed());
+        if self.closed.is_some() || self.is_backing_off(now) {
+            plan.unseated = mem::take(&mut self.seekers);
+        }
         // Each attempt under way will serve one of them.
-        let unserved = self.waiters.len().saturating_sub(self.connecting);
+        let unserved = (self.waiters.len() + self.seekers.len()).saturating_sub(self.connecting);
         if unserved == 0 || self.closed.is_some() {
             return plan;
         }
-        if self.backoff.until(now).is_some() {
+        if self.is_backing_off(now) {
             if self.slots.len() + self.connecting == 0
                 && let Some(error) = self.backoff.lasting_error(now)
             {
@@ -363,6 +380,19 @@ impl State {
 
     pub(crate) fn slots(&mut self) -> &mut Slots {
         &mut self.slots
+    }
+
+    pub(crate) fn idle_and_slots(&mut self) -> (&[Box<ServerConn>], &mut Slots) {
+        (&self.idle, &mut self.slots)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// Whether no connection is opened for now, since the last attempt has failed.
+    pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
+        self.backoff.until(now).is_some()
     }
 
     pub(crate) fn has_idle(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_pool::CloseReason;
+use causeway_pool::{CloseReason, Seat};
 use causeway_protocol::backend::TransactionStatus;
 use causeway_protocol::buffer::Buffer;
 use causeway_protocol::encode;
@@ -48,6 +48,8 @@ pub(crate) struct Client {
     pub(crate) session: Session,
     pub(crate) home: Home,
     pub(crate) entry: Registration,
+    /// The connection to the primary whose process id the client was told.
+    pub(crate) seat: Option<Seat>,
     pub(crate) held: Option<Held>,
     pub(crate) memory: Memory,
     /// The running unit has been answered.
@@ -106,7 +108,7 @@ impl Client {
         shared: Arc<Shared>,
         (stream, inbound): (ClientStream, Buffer),
         home: Home,
-        entry: Registration,
+        (entry, seat): (Registration, Option<Seat>),
         (settings, told): (SessionSettings, Told),
     ) -> Self {
         let now = Instant::now();
@@ -121,6 +123,7 @@ impl Client {
             memory: Memory::new(home.control.era()),
             home,
             entry,
+            seat,
             held: None,
             unit_over: false,
             input_ended: false,

@@ -62,13 +62,16 @@ pub(crate) async fn serve(shared: &Shared, mut door: Door, startup: &Startup, co
         }
         return;
     }
-    let entry = shared.clients.register(Introduction {
-        database: Arc::from(&*startup.database),
-        user: Arc::from(&*startup.user),
-        application_name: startup.setting("application_name").unwrap_or_default().into(),
-        address: door.address,
-        tls: door.stream.tls(),
-    });
+    let entry = shared.clients.register(
+        Introduction {
+            database: Arc::from(&*startup.database),
+            user: Arc::from(&*startup.user),
+            application_name: startup.setting("application_name").unwrap_or_default().into(),
+            address: door.address,
+            tls: door.stream.tls(),
+        },
+        None,
+    );
     for (name, value) in PARAMETERS {
         encode::parameter_status(&mut door.outbound, name.as_bytes(), value.as_bytes());
     }

@@ -66,7 +66,7 @@ impl Client {
             Target::Primary(_) | Target::Local => return false,
         };
         let Some(pool) = self.home.pool(&self.shared, id) else { return false };
-        let Some(mut lease) = pool.pool.try_checkout() else { return false };
+        let Some(mut lease) = self.try_checkout(&pool, role) else { return false };
         let fit = match role {
             Role::Replica => self.may_serve_now(&lease, id, &choice),
             _ => self.leads(&mut lease, id),
@@ -158,6 +158,14 @@ impl Client {
         Ok(None)
     }
 
+    /// An idle connection: on the primary, the client's own before any other.
+    fn try_checkout(&self, pool: &NodePool, role: Role) -> Option<Lease> {
+        match &self.seat {
+            Some(seat) if role == Role::Primary => pool.pool.try_checkout_seat(seat),
+            _ => pool.pool.try_checkout(),
+        }
+    }
+
     /// Takes a connection from a pool, waiting for one if need be.
     async fn checkout(
         &mut self,
@@ -166,7 +174,7 @@ impl Client {
     ) -> Result<Result<Lease, CheckoutError>, End> {
         let metrics = pool.metrics(role);
         metrics.checkouts.add(1);
-        if let Some(lease) = pool.pool.try_checkout() {
+        if let Some(lease) = self.try_checkout(pool, role) {
             metrics.checkout_wait.record(std::time::Duration::ZERO);
             return Ok(Ok(lease));
         }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
+use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease, Seat};
 use causeway_protocol::backend::{self, TransactionStatus, tag};
 use causeway_protocol::encode;
 use causeway_protocol::frame;
@@ -26,6 +26,9 @@ use crate::socket::{self, Socket};
 
 /// The most logins that are remembered.
 const REMEMBERED: usize = 4096;
+
+/// How long a login waits for a server process of its own to start; it does without one then.
+const SEAT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A message longer than this is not expected in answer to settings.
 const MAX_ANSWER: usize = 1024 * 1024;
@@ -62,6 +65,7 @@ struct Known {
 pub(crate) struct LoggedIn {
     home: Home,
     entry: Registration,
+    seat: Option<Seat>,
     settings: SessionSettings,
     parameters: Told,
 }
@@ -115,20 +119,30 @@ pub(crate) async fn login(
         Some(known) => known,
         None => introduce(shared, key).await?,
     };
+    let mut home = known.home.clone();
+    let seat = Box::pin(take_seat(shared, &mut home)).await;
     let (address, tls) = (door.address, door.stream.tls());
     let who = Introduction { database, user, application_name, address, tls };
-    let entry = shared.clients.register(who);
+    let entry = shared.clients.register(who, seat.as_ref().map(Seat::process_id));
     door.outbound.extend_from_slice(&known.greeting);
     encode::backend_key_data(&mut door.outbound, &entry.key);
     encode::ready_for_query(&mut door.outbound, TransactionStatus::Idle);
     door.flush().await?;
     shared.metrics.process.logins.add(1);
     Ok(LoggedIn {
-        home: known.home.clone(),
+        home,
         entry,
+        seat,
         settings: known.settings.clone(),
         parameters: Arc::clone(&known.parameters),
     })
+}
+
+/// A server process for the client to call its own, if the primary's pool has one that is nobody else's.
+async fn take_seat(shared: &Shared, home: &mut Home) -> Option<Seat> {
+    let id = home.control.view().primary?;
+    let pool = home.pool(shared, id)?;
+    pool.pool.seat(Instant::now() + SEAT_TIMEOUT).await
 }
 
 /// Has the primary accept a login that nobody has made lately, and remembers it.
@@ -307,6 +321,6 @@ impl LoggedIn {
     /// The session, on the connection it came in by.
     pub(crate) fn into_client(self, shared: Arc<Shared>, door: Door) -> Client {
         let session = (self.settings, self.parameters);
-        Client::new(shared, (door.stream, door.inbound), self.home, self.entry, session)
+        Client::new(shared, (door.stream, door.inbound), self.home, (self.entry, self.seat), session)
     }
 }

@@ -70,6 +70,9 @@ pub(crate) struct Interrupt {
     pub(crate) drain: bool,
 }
 
+/// The ids that are not those of server processes begin here: positive, and beyond what any system gives a process.
+const OWN_NUMBERS: i32 = 1 << 30;
+
 const CANCEL: u8 = 1;
 const KILL: u8 = 2;
 const DRAIN: u8 = 4;
@@ -129,15 +132,20 @@ pub(crate) struct Registration {
 
 impl Clients {
     /// Gives a new client its process id and key.
-    pub(crate) fn register(self: &Arc<Self>, who: Introduction) -> Registration {
+    ///
+    /// The id is that of its own server process if it has one; a number of ours otherwise, or while another client holds
+    /// that id of another server.
+    pub(crate) fn register(self: &Arc<Self>, who: Introduction, server_process: Option<i32>) -> Registration {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let process_id = loop {
-            // Positive, as process ids are.
-            let id = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
-            if id != 0 && !entries.contains_key(&id) {
-                break id;
+        let free = |id: &i32| !entries.contains_key(id);
+        let process_id = server_process.filter(|id| *id > 0).filter(free).unwrap_or_else(|| {
+            loop {
+                let id = self.next.fetch_add(1, Ordering::Relaxed) & (OWN_NUMBERS - 1) | OWN_NUMBERS;
+                if free(&id) {
+                    break id;
+                }
             }
-        };
+        });
         let secret: [u8; 4] = rand::random();
         let entry = Arc::new(ClientEntry {
             key: CancelKey { process_id, secret: secret.into() },
@@ -337,8 +345,8 @@ mod tests {
     #[test]
     fn a_key_finds_its_client_and_no_other_does() {
         let clients = Arc::new(Clients::default());
-        let one = clients.register(introduction());
-        let two = clients.register(introduction());
+        let one = clients.register(introduction(), None);
+        let two = clients.register(introduction(), None);
         assert_ne!(one.key.process_id, two.key.process_id);
         assert!(clients.find(&one.key).is_some());
         let mut wrong = one.key.clone();
@@ -353,7 +361,7 @@ mod tests {
     #[test]
     fn interrupts_add_up_and_only_cancel_is_forgotten() {
         let clients = Arc::new(Clients::default());
-        let client = clients.register(introduction());
+        let client = clients.register(introduction(), None);
         client.interrupt(Interrupt { cancel: true, ..Interrupt::default() });
         client.interrupt(Interrupt { drain: true, ..Interrupt::default() });
         assert!(client.clear_cancel());

@@ -11,6 +11,7 @@ mod notices;
 mod pinning;
 mod pipeline;
 mod prepared;
+mod process_ids;
 mod read_write;
 mod resources;
 mod settings;

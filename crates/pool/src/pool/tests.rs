@@ -21,6 +21,7 @@ mod cancelling;
 mod ending;
 mod opening;
 mod queueing;
+mod seating;
 
 /// Gives the sockets time to carry what was sent; only where the clock runs.
 async fn travel() {
