@@ -252,3 +252,31 @@ async fn session_state_that_cannot_be_replayed_pins_the_session() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_part_of_datestyle_is_set_and_the_other_stays() {
+    everywhere(ONE_CONNECTION, async |place: &Place| {
+        let (mut a, _) = place.client_with(&[("DateStyle", "Postgres, MDY")]).await;
+        let (mut b, _) = place.client_with(&[("DateStyle", "German")]).await;
+        let (mut c, _) = place.client_with(&[("DateStyle", "SQL")]).await;
+        a.query("SET datestyle TO iso").await;
+        a.query("SET datestyle = dmy").await;
+        for _ in 0..2 {
+            shows(&mut b, "DateStyle", "German, DMY").await;
+            shows(&mut a, "DateStyle", "ISO, DMY").await;
+            shows(&mut c, "DateStyle", "SQL, MDY").await;
+            assert_eq!(a.one("SELECT date '1999-01-08'").await, "1999-01-08");
+            assert_eq!(a.one("SELECT date '1/8/1999'").await, "1999-08-01");
+        }
+        a.query("BEGIN; SET datestyle TO sql; ROLLBACK").await;
+        a.query("BEGIN").await;
+        a.query("SET datestyle TO ymd").await;
+        a.query("ROLLBACK").await;
+        b.one("SELECT 1").await;
+        shows(&mut a, "DateStyle", "ISO, DMY").await;
+        a.query("RESET datestyle").await;
+        b.one("SELECT 1").await;
+        shows(&mut a, "DateStyle", "Postgres, MDY").await;
+    })
+    .await;
+}

@@ -10,7 +10,7 @@ use causeway_protocol::report::ErrorReport;
 use causeway_routing::{Command, Isolation, Modes, PinReason, SettingValue};
 
 use super::Session;
-use super::settings::NOT_RESET;
+use super::settings::{DATE_STYLE, NOT_RESET};
 use super::statements::SERVER_NAME_PREFIX;
 use super::unit::{Note, UnitEnd};
 use crate::config::PoolMode;
@@ -324,6 +324,16 @@ impl Session {
     }
 
     fn set(&mut self, name: &str, value: &SettingValue, books: &mut Books) {
+        // What the server has made of it is whole, whatever part of it was set.
+        let whole = match value {
+            SettingValue::Text(_) if name.eq_ignore_ascii_case(DATE_STYLE) => {
+                self.parameters.value(b"DateStyle")
+            }
+            _ => None,
+        };
+        let whole = whole.and_then(|style| str::from_utf8(style).ok());
+        let whole = whole.map(|style| SettingValue::Text(format!("'{style}'").into()));
+        let value = whole.as_ref().unwrap_or(value);
         self.settings.set(name, value);
         match value {
             SettingValue::Text(text) => books.settings.set(name, &format!("={text}")),

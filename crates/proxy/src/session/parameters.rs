@@ -52,6 +52,13 @@ impl Parameters {
         true
     }
 
+    /// What the client was told last.
+    pub(crate) fn value(&self, name: &[u8]) -> Option<&[u8]> {
+        let changed = self.changed.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value);
+        let greeted = || self.greeting.iter().find(|(known, _)| known.as_bytes() == name);
+        changed.or_else(|| greeted().map(|(_, value)| &**value))
+    }
+
     fn read_syntax(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"standard_conforming_strings" => self.syntax.standard_conforming_strings = value == b"on",
@@ -71,6 +78,8 @@ mod tests {
         let mut parameters = Parameters::new(greeting);
         assert!(!parameters.tell(b"client_encoding", b"UTF8"));
         assert!(parameters.tell(b"client_encoding", b"LATIN1"));
+        assert_eq!(parameters.value(b"client_encoding"), Some(&b"LATIN1"[..]));
+        assert_eq!(parameters.value(b"TimeZone"), None);
         assert!(!parameters.syntax.utf8);
         assert!(!parameters.tell(b"client_encoding", b"LATIN1"));
         assert!(parameters.tell(b"client_encoding", b"UTF8"));

@@ -30,6 +30,9 @@ const NOT_FOR_STANDBYS: [&str; 3] =
 /// Settings that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`).
 pub(super) const NOT_RESET: [&str; 1] = ["role"];
 
+/// The one setting of which SET may change a part alone.
+pub(super) const DATE_STYLE: &str = "datestyle";
+
 /// The settings of one session.
 ///
 /// A value is SQL: after `=` the text that followed SET's `=` or TO, after `'` the body of a string literal for
@@ -239,26 +242,37 @@ pub(crate) fn transition(has: &Settings, wanted: &Settings) -> Option<String> {
                 sql.push_str("RESET ");
                 push_name(&mut sql, name);
             }
-            Change::Set(name, value) => match value.split_at_checked(1) {
-                Some(("'", body)) => {
-                    sql.push_str("SELECT pg_catalog.set_config('");
-                    sql.push_str(&name.replace('\'', "''"));
-                    // E'' would be needed for a backslash only where standard_conforming_strings is off.
-                    sql.push_str("', '");
-                    sql.push_str(body);
-                    sql.push_str("', false)");
+            Change::Set(name, value) => {
+                // A value may leave one of its two parts as it is: check_datestyle in src/backend/commands/variable.c.
+                if name == DATE_STYLE && has.value(name).is_some() {
+                    sql.push_str("RESET datestyle; ");
                 }
-                Some((_, text)) => {
-                    sql.push_str("SET ");
-                    push_name(&mut sql, name);
-                    sql.push_str(" TO ");
-                    sql.push_str(text);
-                }
-                None => {}
-            },
+                push_set(&mut sql, name, value);
+            }
         }
     }
     (!sql.is_empty()).then_some(sql)
+}
+
+/// A statement that sets `name` to a value as [`SessionSettings`] keeps it.
+fn push_set(sql: &mut String, name: &str, value: &str) {
+    match value.split_at_checked(1) {
+        Some(("'", body)) => {
+            sql.push_str("SELECT pg_catalog.set_config('");
+            sql.push_str(&name.replace('\'', "''"));
+            // E'' would be needed for a backslash only where standard_conforming_strings is off.
+            sql.push_str("', '");
+            sql.push_str(body);
+            sql.push_str("', false)");
+        }
+        Some((_, text)) => {
+            sql.push_str("SET ");
+            push_name(sql, name);
+            sql.push_str(" TO ");
+            sql.push_str(text);
+        }
+        None => {}
+    }
 }
 
 /// A setting's name as SET takes it: `a`, `a.b`, each part quoted.
@@ -313,6 +327,10 @@ mod tests {
         assert!(sql.contains("RESET \"search_path\""), "{sql}");
         assert!(sql.contains("SELECT pg_catalog.set_config('application_name', 'o''b', false)"), "{sql}");
         assert_eq!(transition(&has, &has.clone()), None);
+        let (mut iso, mut dmy) = (Settings::default(), Settings::default());
+        iso.set("datestyle", "=iso");
+        dmy.set("DateStyle", "=dmy");
+        assert_eq!(transition(&iso, &dmy).as_deref(), Some("RESET datestyle; SET \"datestyle\" TO dmy"));
         let mut wanted = Settings::default();
         wanted.set("search_path", "=\"$user\", x");
         assert_eq!(transition(&has, &wanted).as_deref(), Some("SET \"search_path\" TO \"$user\", x"));
