@@ -50,6 +50,8 @@ pub(crate) struct Card {
     pub(crate) peer: Address,
     pub(crate) process_id: i32,
     pub(crate) secret_key: Box<[u8]>,
+    /// When connecting began.
+    pub(crate) begun_at: Instant,
     pub(crate) opened_at: Instant,
     pub(crate) transactions: AtomicU64,
 }
@@ -104,8 +106,9 @@ impl ServerConn {
         &self.card.peer
     }
 
-    /// When connecting began. Whatever was asked of the server on another connection after this and is answered there
-    /// holds for this connection as well, as long as this one answers.
+    /// When the server had answered the login. Whatever is asked of it on another connection after this and is answered
+    /// there holds for this connection as well, as long as this one answers. It would not from when connecting began: a
+    /// server that crashes in between goes back, and lets in who has waited at its door.
     pub fn opened_at(&self) -> Instant {
         self.card.opened_at
     }
@@ -264,8 +267,10 @@ impl fmt::Debug for ServerConn {
 // === impl Card ===
 
 impl Card {
-    pub(crate) fn new(peer: Address, process_id: i32, secret_key: Box<[u8]>, opened_at: Instant) -> Self {
-        Self { peer, process_id, secret_key, opened_at, transactions: AtomicU64::new(0) }
+    /// Of a connection that has just answered.
+    pub(crate) fn new(peer: Address, process_id: i32, secret_key: Box<[u8]>, begun_at: Instant) -> Self {
+        let opened_at = Instant::now();
+        Self { peer, process_id, secret_key, begun_at, opened_at, transactions: AtomicU64::new(0) }
     }
 }
 

@@ -25,15 +25,15 @@ pub(crate) struct Dialed {
 
 /// Connects, logs in and verifies, all within the connect timeout.
 pub(crate) async fn open(config: &Config) -> Result<Opened, ConnectError> {
-    let opened_at = Instant::now();
-    let deadline = opened_at + config.connect_timeout;
+    let begun_at = Instant::now();
+    let deadline = begun_at + config.connect_timeout;
     let attempt = async {
         let Dialed { stream, peer } = dial(&config.address, deadline).await?;
         if let ServerStream::Tcp(socket) = &stream {
             keep_alive(socket, config.keepalive)?;
         }
         let inbound = Buffer::default();
-        login::log_in(config, login::Line { stream, inbound }, peer, opened_at).await
+        login::log_in(config, login::Line { stream, inbound }, peer, begun_at).await
     };
     timeout_at(deadline, attempt).await.unwrap_or(Err(ConnectError::Timeout))
 }

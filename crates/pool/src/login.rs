@@ -45,7 +45,7 @@ pub(crate) async fn log_in(
     config: &Config,
     mut line: Line,
     peer: Address,
-    opened_at: Instant,
+    begun_at: Instant,
 ) -> Result<Opened, ConnectError> {
     let LoggedIn { parameters: reported, key, notices: _ } = shake_hands(config, &mut line).await?;
     let mut parameters = Parameters::default();
@@ -60,7 +60,7 @@ pub(crate) async fn log_in(
     // An idle connection needs no storage; if something has come already, it stays.
     drop(inbound.take_storage());
     let (process_id, secret_key) = key.map(|key| (key.process_id, key.secret)).unwrap_or_default();
-    let card = Card::new(peer, process_id, secret_key, opened_at);
+    let card = Card::new(peer, process_id, secret_key, begun_at);
     Ok(Opened { stream, inbound, card, parameters, facts })
 }
 

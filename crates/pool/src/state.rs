@@ -191,7 +191,7 @@ impl State {
             self.backoff.clear();
         }
         self.totals.opened += 1;
-        self.totals.connecting += now.saturating_duration_since(opened.card.opened_at);
+        self.totals.connecting += now.saturating_duration_since(opened.card.begun_at);
         let jitter = u16::try_from(self.random.below(1 << 16)).unwrap_or(0);
         let place = Place { slot: self.slots.next(), generation, jitter };
         let mut conn = Box::new(ServerConn::new(opened, self.config.max_statements, place));

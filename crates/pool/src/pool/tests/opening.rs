@@ -160,6 +160,18 @@ async fn all_addresses_of_a_name_are_tried() {
     assert_eq!(*lease.peer(), server.address, "the peer is resolved");
 }
 
+/// Before the server has answered, it may crash and go back, and then let in who has waited.
+#[tokio::test]
+async fn a_connection_is_as_old_as_the_answer_to_its_login() {
+    let server = FakeServer::start().await;
+    let slow = Duration::from_millis(50);
+    server.script([Greeting::Slow(slow)]);
+    let pool = Pool::new(server.config(1));
+    let before = Instant::now();
+    let lease = pool.checkout(soon()).await.unwrap();
+    assert!(lease.opened_at() >= before + slow && lease.opened_at() <= Instant::now());
+}
+
 #[tokio::test]
 async fn what_the_server_said_at_login_is_kept() {
     let server = FakeServer::start().await;
