@@ -1,5 +1,5 @@
 //! For tests only: real clusters, the built Causeway as a process, a scripted client and server, a relay that injects
-//! faults.
+//! faults, and a checker of histories.
 //!
 //! A test kit reports by failing the test: what goes wrong panics with all that is known about it, and every wait has
 //! a limit.
@@ -11,6 +11,7 @@ mod binary;
 mod causeway;
 mod cluster;
 pub mod fake;
+pub mod history;
 mod http;
 mod log;
 mod metrics;
