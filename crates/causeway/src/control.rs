@@ -34,6 +34,12 @@ impl ClusterControl {
         Self { cluster, nodes, base: Instant::now(), last_write: AtomicU64::new(0) }
     }
 
+    /// Whether what is known of a replica's position holds for a connection to this instance, opened then.
+    pub fn holds_for(&self, node: NodeId, opened_at: Instant, instance: Instance) -> bool {
+        let observed = self.monitored(node).and_then(|node| self.cluster.observed(node));
+        observed.is_some_and(|observed| opened_at <= observed.requested && instance == observed.instance)
+    }
+
     /// The monitors' id of the node that this configuration calls `node`.
     fn monitored(&self, node: NodeId) -> Option<NodeId> {
         let name = self.nodes.get(usize::from(node.0))?;
@@ -80,11 +86,8 @@ impl ControlPlane for ClusterControl {
     }
 
     fn holds(&self, node: NodeId, conn: &ServerConn) -> bool {
-        let observed = self.monitored(node).and_then(|node| self.cluster.observed(node));
-        observed.is_some_and(|observed| {
-            conn.opened_at() < observed.requested
-                && Instance::from_row(conn.facts()).is_some_and(|instance| instance == observed.instance)
-        })
+        Instance::from_row(conn.facts())
+            .is_some_and(|instance| self.holds_for(node, conn.opened_at(), instance))
     }
 
     fn era(&self) -> u64 {

@@ -32,7 +32,7 @@ impl Alarm {
     }
 
     /// One that follows the runtime's clock, paused or not.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn coarse() -> Self {
         Self {
             #[cfg(target_os = "linux")]

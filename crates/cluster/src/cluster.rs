@@ -68,7 +68,14 @@ impl Cluster {
         let catalogues = Catalogues::new(state.clone(), runtime.clone());
         let shared = Shared { state, runtime, catalogues, monitors: Mutex::default() };
         let cluster = Self { shared: Arc::new(shared) };
+        #[cfg(feature = "simulation")]
+        let simulated = config.simulation.is_some();
         cluster.reconfigure(config);
+        #[cfg(feature = "simulation")]
+        if simulated {
+            // No errand has a server to go to.
+            return cluster;
+        }
         let state = &cluster.shared.state;
         let mut monitors = cluster.monitors();
         monitors.errands.spawn(Nudger::new(state.clone()).run());

@@ -44,6 +44,9 @@ pub struct Config {
     pub catalogue_refresh: Duration,
     /// The pauses between attempts to reach a node that does not answer.
     pub reconnect: Reconnect,
+    /// What answers in place of servers.
+    #[cfg(feature = "simulation")]
+    pub simulation: Option<crate::simulation::Simulation>,
 }
 
 /// One node.
@@ -101,7 +104,23 @@ impl Config {
             timeout: Duration::from_secs(1),
             catalogue_refresh: Duration::from_secs(10),
             reconnect: Reconnect::default(),
+            #[cfg(feature = "simulation")]
+            simulation: None,
         }
+    }
+
+    /// A number from 0 to 1, by which monitors of several routers do not come all at once.
+    #[cfg_attr(
+        not(feature = "simulation"),
+        allow(clippy::unused_self, reason = "only a simulation decides it")
+    )]
+    pub(crate) fn chance(&self) -> f64 {
+        #[cfg(feature = "simulation")]
+        if self.simulation.is_some() {
+            // A seed decides all of a run.
+            return 0.5;
+        }
+        rand::random()
     }
 }
 

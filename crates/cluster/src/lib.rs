@@ -18,6 +18,7 @@ mod demand;
 mod election;
 mod errand;
 mod error;
+mod faults;
 mod fences;
 mod instance;
 mod monitor;
@@ -27,6 +28,8 @@ mod position;
 mod probe;
 mod replication;
 mod ring;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod source;
 mod state;
 mod totals;

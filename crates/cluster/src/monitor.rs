@@ -112,10 +112,8 @@ impl Watch {
         loop {
             let begun = Instant::now();
             let config = self.state.config();
-            let login = config.monitor.login(&self.node, &config.monitor.database, config.timeout);
-            let error = match Probe::connect(&login, config.timeout).await {
-                Ok(probe) => {
-                    let (error, answered) = self.acquainted(probe, &mut history).await;
+            let error = match self.attempt(&config, &mut history).await {
+                Ok((error, answered)) => {
                     self.state.lost(self.key);
                     let lately =
                         history.resumed.is_some_and(|moment| moment.elapsed() < config.reconnect.first);
@@ -130,9 +128,25 @@ impl Watch {
             };
             history.failures = history.failures.saturating_add(1);
             self.state.down(self.key, error.to_string());
-            let pause = self.state.config().reconnect.pause(history.failures, rand::random());
+            let pause = config.reconnect.pause(history.failures, config.chance());
             self.pause(begun + config.reconnect.first, Instant::now() + pause).await;
         }
+    }
+
+    /// Connects, and probes until the connection fails.
+    async fn attempt(
+        &self,
+        config: &Config,
+        history: &mut History,
+    ) -> Result<(ProbeError, bool), ProbeError> {
+        #[cfg(feature = "simulation")]
+        if let Some(simulation) = &config.simulation {
+            let mut link = simulation.connect(&self.node, config.timeout).await?;
+            return Ok(self.follow(&mut link, Alarm::coarse()).await);
+        }
+        let login = config.monitor.login(&self.node, &config.monitor.database, config.timeout);
+        let probe = Probe::connect(&login, config.timeout).await?;
+        Ok(self.acquainted(probe, history).await)
     }
 
     async fn acquainted(&self, mut probe: Probe, history: &mut History) -> (ProbeError, bool) {
@@ -208,6 +222,7 @@ impl Watch {
             }
         };
         tokio::select! {
+            biased;
             () = sleep_until(due) => {}
             () = urgent => sleep_until(soonest.min(due)).await,
         }

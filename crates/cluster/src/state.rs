@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::config::{Config, NodeConfig};
+use crate::faults::Faults;
 use crate::instance::Instance;
 use crate::monitor::Bell;
 use crate::ring::Sample;
@@ -50,7 +51,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            truth: Mutex::new(Truth::new(terms(&config))),
+            truth: Mutex::new(Truth::new(terms(&config), Faults::of(&config))),
             config: ArcSwap::from_pointee(config),
             published: ArcSwap::default(),
             publications: AtomicU64::new(0),

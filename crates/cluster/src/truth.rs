@@ -8,6 +8,7 @@ use causeway_routing::{Lineage, Lsn, NodeId, NodeState, Observation, Switch, Vie
 use tokio::time::Instant;
 
 use crate::election::{Epoch, Line, Outcome, Writer, elect};
+use crate::faults::{Fault, Faults};
 use crate::fences::Fences;
 use crate::instance::Instance;
 use crate::ring::{Ring, Sample};
@@ -45,7 +46,7 @@ pub(crate) enum Position {
 pub struct Observed {
     /// The proven position.
     pub observation: Observation,
-    /// When the probe was about to be sent. The observation holds for a connection that was opened before this
+    /// When the probe was about to be sent. The observation holds for a connection that was logged in by this
     /// moment and still answers: a crash restart moves the position back, but ends every connection.
     pub requested: Instant,
     /// Which server behind the node's name was asked; of another one this says nothing.
@@ -113,6 +114,7 @@ pub(crate) struct Truth {
     /// Since when there is no primary: lag does not grow then, for there is nothing to lag behind.
     vacant_since: Option<Instant>,
     settled: bool,
+    faults: Faults,
     /// Regressions, changes of the epoch and refusals.
     pub(crate) tallies: Totals,
 }
@@ -135,7 +137,7 @@ pub(crate) struct Terms {
 // === impl Truth ===
 
 impl Truth {
-    pub(crate) fn new(terms: Terms) -> Self {
+    pub(crate) fn new(terms: Terms, faults: Faults) -> Self {
         Self {
             members: Vec::new(),
             epoch: None,
@@ -155,6 +157,7 @@ impl Truth {
             audit: None,
             vacant_since: None,
             settled: false,
+            faults,
             tallies: Totals::default(),
         }
     }
@@ -191,6 +194,7 @@ impl Truth {
     }
 
     pub(crate) fn sighted(&mut self, key: Key, sighting: Sighting, now: Instant) {
+        let sighting = self.faults.seen(sighting, self.epoch.as_ref(), now);
         let Some(member) = self.member(key) else { return };
         member.link = Link::Up;
         let same = member.seen.is_some_and(|seen| seen.instance == sighting.instance);
@@ -223,6 +227,9 @@ impl Truth {
     ///
     /// Fences stay: what was acknowledged before one and survived the crash still ends at or before it.
     pub(crate) fn lost(&mut self, key: Key, now: Instant) {
+        if self.faults.has(Fault::PositionsKept) {
+            return;
+        }
         let Some(member) = self.member(key) else { return };
         member.link = Link::Lost;
         member.as_of = None;
@@ -231,6 +238,9 @@ impl Truth {
 
     /// The node cannot be reached, or did not answer in time.
     pub(crate) fn down(&mut self, key: Key, why: String, now: Instant) {
+        if self.faults.has(Fault::PositionsKept) {
+            return;
+        }
         let Some(member) = self.member(key) else { return };
         member.link = Link::Down;
         member.as_of = None;

@@ -4,36 +4,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_pool::Lease;
-use causeway_protocol::report::ErrorReport;
-use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::resolve::Verdict;
 use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
-use causeway_routing::{Fence, Kind, Level, Lsn, NodeId, Reason, Role, View};
+use causeway_routing::{Fence, Kind, Level, Load, NodeId, NodeView, Reason, View};
 use rand::Rng as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, End};
 use crate::config::{Fallback, PoolMode};
-use crate::control::Need;
+use crate::control::{ControlPlane, Need};
+use crate::faults::Fault;
 use crate::lease::Denied;
-use crate::memory::{Must, carried};
+use crate::memory::{Memory, Must, carried};
 use crate::metrics::ReadOutcome;
 use crate::registry::ClientState;
 use crate::session::Demand;
+use reports::{fell_behind, not_shown, too_many_fallbacks};
 
 /// How long the primary is taken to cover a token that it was found to cover: a change of primary takes longer to be
 /// made.
 const PROOF_KEPT: Duration = Duration::from_millis(100);
 
+/// What a decision is asked for.
+pub(crate) struct Question<'a> {
+    pub(crate) verdict: Verdict,
+    pub(crate) level: Level,
+    pub(crate) arrived: Instant,
+    pub(crate) serializable: bool,
+    pub(crate) excluded: &'a [NodeId],
+}
+
+/// What a read waits for.
+pub(crate) enum Sight {
+    Fence(Instant),
+    Position(Need),
+    /// No replica is left to wait for.
+    Nothing,
+}
+
 /// A read that no replica is known to be able to serve yet.
 pub(crate) struct Missing {
     must: Must,
     /// What it must see, if that is known.
-    fence: Option<Fence>,
+    pub(crate) fence: Option<Fence>,
     /// Where it goes instead.
-    decision: Decision,
-    view: Arc<View>,
+    pub(crate) decision: Decision,
+    pub(crate) view: Arc<View>,
 }
 
 /// Where a unit goes.
@@ -47,6 +64,75 @@ pub(crate) struct Choice {
     pub(crate) continues: Option<Instant>,
     /// The right to put a read that no replica could serve on the primary.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Where a unit goes, by what is known now.
+    pub(crate) fn choose(
+        &mut self,
+        asked: &Question<'_>,
+        view: Arc<View>,
+        control: &dyn ControlPlane,
+        loads: &[Load],
+        random: u64,
+    ) -> Result<Choice, Missing> {
+        let (level, reads) = (asked.level, asked.verdict.kind == Kind::Read);
+        self.faults.asked(asked.arrived);
+        let must = if reads { self.must(level, asked.arrived, control) } else { Must::Nothing };
+        let requirement = self.requirement(must, &view, control);
+        let fence = match requirement {
+            Requirement::Fence(fence) => Some(fence),
+            Requirement::None | Requirement::Unknown => None,
+        };
+        if level == Level::Session
+            && reads
+            && !asked.serializable
+            && let Some(node) = self.same_replica(&view, asked.excluded)
+        {
+            let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
+            let (fence, continues) = (self.fence.map(|(_, fence)| fence), self.last_read());
+            return Ok(Choice { decision, counts: None, fence, continues, permit: None });
+        }
+        let Question { verdict, serializable, excluded, .. } = *asked;
+        let request = Request { verdict, level, requirement, serializable, excluded };
+        let decision = Router.route(&request, &view, loads, random);
+        // A token has to be held against the primary too: it may be of another lineage, or of the future.
+        let unproven = matches!((must, decision.target), (Must::Token(_), Target::Primary(_)));
+        if decision.reason == Reason::Fence || unproven {
+            return Err(Missing { must, fence, decision, view });
+        }
+        let counts = (!matches!(must, Must::Nothing)).then_some(level);
+        Ok(Choice { decision, counts, fence, continues: None, permit: None })
+    }
+}
+
+// === impl Missing ===
+
+impl Missing {
+    /// What would make another decision possible. A replica that is excluded would not, however far it is: waiting for
+    /// any of them would be over at once, again and again.
+    pub(crate) fn sight(&self, until: Instant, excluded: &[NodeId]) -> Sight {
+        let other = |node: &&NodeView| node.serves_reads() && !excluded.contains(&node.id);
+        let node = self.view.nodes.iter().find(other).filter(|_| !excluded.is_empty()).map(|node| node.id);
+        match (self.must, self.fence) {
+            _ if node.is_none() && !excluded.is_empty() => Sight::Nothing,
+            (_, Some(fence)) => Sight::Position(Need { fence, node, since: None, until }),
+            (Must::Since(moment), None) => Sight::Fence(moment),
+            (Must::Nothing | Must::Token(_), None) => Sight::Nothing,
+        }
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// Whether a connection of that age may answer. A crash restart moves replay back and ends all connections: one from
+    /// before the last read proves that there was none since.
+    pub(crate) fn goes_on(&self, opened_at: Instant, holds: impl Fn() -> bool) -> bool {
+        self.continues.is_none_or(|read| opened_at < read && holds())
+    }
 }
 
 // === impl Client ===
@@ -106,7 +192,7 @@ impl Client {
                 if let Some(report) = self.account_if_due().await? {
                     return Ok(Err(Denied::Report(report)));
                 }
-            } else if !self.await_sight(missing.must, missing.fence, from).await? {
+            } else if !self.await_sight(&missing, excluded, from).await? {
                 return self.fall_back(missing).await;
             }
             match self.choose_now(excluded) {
@@ -128,41 +214,11 @@ impl Client {
             let decision = Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
             return Ok(Choice { decision, counts: None, fence: None, continues: None, permit: None });
         }
-        let must = if demand.replica {
-            self.memory.must(level, self.arrived, &*self.home.control)
-        } else {
-            Must::Nothing
-        };
-        let requirement = self.memory.requirement(must, &view, &*self.home.control);
-        let fence = match requirement {
-            Requirement::Fence(fence) => Some(fence),
-            Requirement::None | Requirement::Unknown => None,
-        };
-        if level == Level::Session
-            && demand.replica
-            && !self.session.settings.serializable()
-            && let Some(node) = self.memory.same_replica(&view, excluded)
-        {
-            let decision = Decision { target: Target::Replica(node), reason: Reason::Read };
-            let fence = self.memory.fence.map(|(_, fence)| fence);
-            let continues = self.memory.last_read();
-            return Ok(Choice { decision, counts: None, fence, continues, permit: None });
-        }
-        let request = Request {
-            verdict: verdict(demand),
-            level,
-            requirement,
-            serializable: self.session.settings.serializable(),
-            excluded,
-        };
-        let decision = Router.route(&request, &view, self.home.loads(), self.random.next_u64());
-        // A token has to be held against the primary too: it may be of another lineage, or of the future.
-        let unproven = matches!((must, decision.target), (Must::Token(_), Target::Primary(_)));
-        if decision.reason == Reason::Fence || unproven {
-            return Err(Missing { must, fence, decision, view });
-        }
-        let counts = (!matches!(must, Must::Nothing)).then_some(level);
-        Ok(Choice { decision, counts, fence, continues: None, permit: None })
+        let (verdict, serializable) = (verdict(demand), self.session.settings.serializable());
+        let asked = Question { verdict, level, arrived: self.arrived, serializable, excluded };
+        let random = self.random.next_u64();
+        let (control, loads) = self.home.loads();
+        self.memory.choose(&asked, view, control, loads, random)
     }
 
     /// Whose writes the gathered unit must see.
@@ -192,24 +248,36 @@ impl Client {
     }
 
     /// Waits for a fence, or for a replica to reach it; false when that takes too long, counted from a moment.
-    async fn await_sight(&mut self, must: Must, fence: Option<Fence>, from: Instant) -> Result<bool, End> {
+    async fn await_sight(
+        &mut self,
+        missing: &Missing,
+        excluded: &[NodeId],
+        from: Instant,
+    ) -> Result<bool, End> {
+        let until = self.waits_until(from);
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        match missing.sight(until, excluded) {
+            Sight::Position(need) => {
+                let reached = self.home.control.position(&need);
+                self.wait_until(until, reached).await
+            }
+            Sight::Fence(moment) => {
+                let found = self.home.control.fence(moment);
+                self.wait_until(until, found).await
+            }
+            Sight::Nothing => Ok(false),
+        }
+    }
+
+    /// How long a read waits for a replica, counted from a moment.
+    fn waits_until(&self, from: Instant) -> Instant {
         let budget = match self.home.consistency.fallback {
             Fallback::Wait => self.home.checkout_timeout,
             Fallback::Primary | Fallback::Error => self.home.consistency.wait,
         };
-        let until = from + budget;
-        match (must, fence) {
-            (_, Some(fence)) => {
-                let need = Need { fence, node: None, since: None, until };
-                let reached = self.home.control.position(&need);
-                self.wait_until(until, reached).await
-            }
-            (Must::Since(moment), None) => {
-                let found = self.home.control.fence(moment);
-                self.wait_until(until, found).await
-            }
-            (Must::Nothing | Must::Token(_), None) => Ok(true),
-        }
+        from + budget
     }
 
     /// Whether something came in time.
@@ -281,15 +349,13 @@ impl Client {
             && choice.fence.is_none_or(|fence| self.shows_now(lease, node, fence))
     }
 
-    /// A crash restart moves replay back and ends all connections: one from before the last read proves that there was none
-    /// since.
     fn goes_on(&self, lease: &Lease, node: NodeId, choice: &Choice) -> bool {
-        let proves = |read: Instant| lease.opened_at() < read && self.home.control.holds(node, lease);
-        choice.continues.is_none_or(proves)
+        choice.goes_on(lease.opened_at(), || self.home.control.holds(node, lease))
     }
 
     async fn shows(&mut self, lease: &Lease, node: NodeId, fence: Option<Fence>) -> Result<bool, End> {
         match fence {
+            Some(_) if self.memory.faults.has(Fault::CheckedAlongside) => Ok(true),
             Some(fence) if !self.shows_now(lease, node, fence) => {
                 Box::pin(self.shows_later(lease, node, fence)).await
             }
@@ -326,7 +392,9 @@ impl Client {
                 Requirement::Fence(fence) => break self.shows(&held.lease, held.id, Some(fence)).await,
                 Requirement::Unknown => {}
             }
-            match self.await_sight(must, None, self.arrived).await {
+            let Must::Since(moment) = must else { break Ok(true) };
+            let found = self.home.control.fence(moment);
+            match self.wait_until(self.waits_until(self.arrived), found).await {
                 Ok(true) if Instant::now() < until => {}
                 Ok(_) => break Ok(false),
                 Err(end) => break Err(end),
@@ -344,39 +412,4 @@ fn verdict(demand: Demand) -> Verdict {
     Verdict { kind, reason: demand.reason }
 }
 
-fn not_shown(level: Level, fence: Option<Fence>, view: &View, waited: Duration) -> ErrorReport {
-    let replicas = view.nodes.iter().filter(|node| node.role == Role::Replica);
-    let best: Option<Lsn> = replicas.filter_map(|node| Some(node.observation?.lsn)).max();
-    let detail = match (fence, best) {
-        (Some(fence), Some(best)) => {
-            format!("It must show {fence}; the best replica has replayed up to {best}.")
-        }
-        (Some(fence), None) => format!("It must show {fence}; the position of no replica is known."),
-        (None, _) => "The primary did not tell in time what it must show.".to_owned(),
-    };
-    let message = format!("no replica could serve the read at consistency level {level}");
-    ErrorReport::error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
-        .with_detail(format!("{detail} Waited {} ms.", waited.as_millis()))
-        .with_hint("Raise consistency.wait, or set consistency.fallback to primary.")
-}
-
-fn fell_behind(level: Level, node: &str, waited: Duration) -> ErrorReport {
-    let message = format!("the replica does not show what a read at consistency level {level} must see");
-    ErrorReport::fatal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
-        .with_detail(format!(
-            "The transaction cannot leave node \"{node}\", which did not catch up within {} ms.",
-            waited.as_millis()
-        ))
-        .with_hint("Begin the transaction again, or begin it without READ ONLY to run it on the primary.")
-}
-
-fn too_many_fallbacks() -> ErrorReport {
-    ErrorReport::error(
-        SqlState::TOO_MANY_CONNECTIONS,
-        "too many reads wait for the primary in place of a replica",
-    )
-    .with_detail(
-        "No replica has replayed what they must see, and consistency.fallback_limit of them run there.",
-    )
-    .with_hint("SHOW NODES on the console tells how far the replicas are behind.")
-}
+mod reports;

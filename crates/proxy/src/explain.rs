@@ -58,7 +58,7 @@ impl Proxy {
             serializable: false,
             excluded: &[],
         };
-        let decision = Router.route(&request, &view, home.loads(), 0);
+        let decision = Router.route(&request, &view, home.loads().1, 0);
         if home.mode == PoolMode::Session {
             let node = view.primary.and_then(|id| view.node(id)).map(|node| Arc::clone(&node.name));
             let (target, reason) = (DecisionTarget::Primary, Reason::Pinned);

@@ -169,11 +169,11 @@ impl Home {
         known.clone()
     }
 
-    /// How busy each node is now.
-    pub(crate) fn loads(&mut self) -> &[Load] {
+    /// What decisions go by: the control plane, and how busy each node is now.
+    pub(crate) fn loads(&mut self) -> (&dyn ControlPlane, &[Load]) {
         self.load_values.clear();
         self.load_values.extend(self.loads.iter().map(|load| load.load()));
-        &self.load_values
+        (&*self.control, &self.load_values)
     }
 
     /// What is known of the database's objects, or was a moment before `now`.

@@ -16,6 +16,7 @@ mod control;
 mod drain;
 mod explain;
 mod failover;
+mod faults;
 mod home;
 mod inquire;
 mod lease;
@@ -29,6 +30,8 @@ mod registry;
 mod relay;
 mod scratch;
 mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod socket;
 pub mod tls;
 

@@ -5,6 +5,7 @@ use causeway_routing::{Bound, Fate, Fence, Level, Lineage, NodeId, Role, View};
 use tokio::time::Instant;
 
 use crate::control::ControlPlane;
+use crate::faults::{Fault, Faults};
 
 /// What a session's reads must see, as far as that is the session's own matter.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +22,7 @@ pub(crate) struct Memory {
     pub(crate) proven: Option<(Fence, Instant)>,
     /// The era of the primary that all of this was under.
     pub(crate) era: u64,
+    pub(crate) faults: Faults,
 }
 
 /// What one read must see.
@@ -59,7 +61,7 @@ impl Memory {
 
     /// Something that was not proven to be a read has been acknowledged, or may have happened.
     pub(crate) fn wrote(&mut self, now: Instant) {
-        self.last_write = Some(now);
+        self.last_write = Some(self.faults.dirty_since(now));
     }
 
     /// A unit that began at `started` has been answered. When a write was acknowledged is known better if the relay has
@@ -73,11 +75,11 @@ impl Memory {
     ) {
         if role == Role::Replica {
             self.last_read = Some((node, now));
-        } else if !wrote {
+        } else if !wrote && !self.faults.has(Fault::PrimaryForgotten) {
             self.last_primary_read = Some(now);
         }
         if wrote && self.last_write.is_none_or(|at| at < started) {
-            self.last_write = Some(now);
+            self.last_write = Some(self.faults.dirty_since(now));
         }
     }
 
@@ -108,7 +110,8 @@ impl Memory {
             Level::Cluster => Must::Since(now),
             Level::Router => Must::Since(control.last_write()),
             Level::Session => {
-                let known = self.last_write.max(self.last_primary_read).max(self.last_read());
+                let read = self.last_read().filter(|_| !self.faults.has(Fault::Forgetful));
+                let known = self.last_write.max(self.last_primary_read).max(read);
                 known.map_or(Must::Nothing, Must::Since)
             }
             // Before the machine started there was nothing to see.
@@ -186,7 +189,7 @@ impl Memory {
 
     /// What was known is not to be counted on any more.
     pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { faults: self.faults, ..Self::default() };
     }
 }
 

@@ -13,7 +13,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut scene = Self { truth: Truth::new(TERMS), base: Instant::now() };
+        let mut scene = Self { truth: Truth::new(TERMS, Faults::default()), base: Instant::now() };
         let nodes: Vec<_> =
             ["a", "b", "c"].into_iter().zip(1..).map(|(name, key)| seat(key, name, 1)).collect();
         scene.truth.configure(&nodes, TERMS, scene.base);
