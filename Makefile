@@ -5,8 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run build test check conformance fuzz drivers
-.PHONY: bench bench-quick bench-transaction bench-large bench-micro bench-time
+.PHONY: help run build test check conformance consistency fuzz drivers
+.PHONY: bench-fences bench bench-quick bench-transaction bench-large bench-micro bench-time
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 19
@@ -32,6 +32,12 @@ conformance: prerequisites drivers ## all client drivers, PostgreSQL's tools and
 	@cargo test -p causeway-tests --test drivers --test tools
 	@cargo test -p causeway-tests --test suites -- --include-ignored --test-threads=1 --nocapture
 
+consistency: prerequisites ## reads against faults for long, and many simulated seeds; CAUSEWAY_SEED, CAUSEWAY_SEEDS (3000), CAUSEWAY_CHECK_SECONDS (30), CAUSEWAY_CHECK_ROUNDS (1)
+	@cargo build -p causeway
+	@CAUSEWAY_SEEDS=$${CAUSEWAY_SEEDS:-3000} cargo test -p causeway-tests --test simulation -- --nocapture
+	@CAUSEWAY_CHECK_SECONDS=$${CAUSEWAY_CHECK_SECONDS:-30} CAUSEWAY_SHARE_SECONDS=$${CAUSEWAY_SHARE_SECONDS:-20} \
+		cargo test -p causeway-tests --test consistency -- --nocapture --test-threads 1
+
 bench: bench-programs ## side by side with direct, HAProxy, PgBouncer and Pgpool-II: an hour; report in docs/benchmarks
 	@target/release/compare --tls $(BENCH_OPTIONS)
 
@@ -40,6 +46,10 @@ bench-quick: bench-programs ## the same in a few minutes, to try it: establishes
 
 bench-transaction: bench-programs ## instructions of a whole transaction, Causeway's and PgBouncer's, under valgrind
 	@target/release/transaction $(BENCH_OPTIONS)
+
+bench-fences: build ## what consistent reads cost the primary and their clients, at 1, 16 and 64 of them
+	@cargo build --release -p causeway-benches
+	@target/release/fences $(BENCH_OPTIONS)
 
 bench-large: bench-programs ## large reads from a server that runs ahead: MB/s, CPU a GB, receives a MiB
 	@target/release/read_large_table $(BENCH_OPTIONS)

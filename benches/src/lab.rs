@@ -4,8 +4,10 @@
 pub mod callgrind;
 pub mod client;
 mod configuration;
+pub mod distance;
 pub mod fast_server;
 pub mod idle;
+pub mod metrics;
 pub mod peer;
 pub mod pgbench;
 pub mod process;

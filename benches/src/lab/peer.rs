@@ -118,6 +118,7 @@ impl<'a> Launch<'a> {
 pub struct Peer {
     kind: Kind,
     port: u16,
+    second: u16,
     process: Option<Child>,
     directory: PathBuf,
     /// End the process even if this one is killed.
@@ -145,6 +146,7 @@ impl Peer {
             return Ok(Self {
                 kind,
                 port: primary.port,
+                second: 0,
                 process: None,
                 directory,
                 _watchdog: None,
@@ -173,7 +175,8 @@ impl Peer {
             "pgpool" => (None, Some(Guard::over(process.id())?)),
             _ => (Some(Watchdog::over_process(process.id())?), None),
         };
-        let mut peer = Self { kind, port, process: Some(process), directory, _watchdog: watchdog, guard };
+        let mut peer =
+            Self { kind, port, second, process: Some(process), directory, _watchdog: watchdog, guard };
         peer.until_ready()?;
         Ok(peer)
     }
@@ -198,6 +201,11 @@ impl Peer {
     /// Where its clients connect on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where Causeway serves its metrics.
+    pub fn http_port(&self) -> u16 {
+        self.second
     }
 
     /// Its first process; `None` for no proxy.
