@@ -3,6 +3,7 @@
 mod catalogues;
 mod cost;
 mod fences;
+mod lineage;
 mod nodes;
 mod reads;
 mod sources;
