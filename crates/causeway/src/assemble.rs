@@ -130,16 +130,9 @@ fn defaults(config: &Config) -> Defaults {
         level: config.consistency.level,
         consistency: Consistency {
             wait: config.consistency.wait,
-            fallback: match config.consistency.fallback {
-                config::Fallback::Primary => Fallback::Primary,
-                config::Fallback::Wait => Fallback::Wait,
-                config::Fallback::Error => Fallback::Error,
-            },
+            fallback: fallback(config.consistency.fallback),
             fallback_limit: size(config.consistency.fallback_limit),
-            lost_writes: match config.consistency.lost_writes {
-                config::LostWrites::Error => LostWrites::Error,
-                config::LostWrites::Adopt => LostWrites::Adopt,
-            },
+            lost_writes: lost_writes(config.consistency.lost_writes),
         },
         login_timeout: config.timeouts.login_timeout,
         login_cache: config.timeouts.login_cache,
@@ -154,6 +147,24 @@ fn overrides(overrides: &config::Overrides) -> Overrides {
         pool_size: overrides.size.map(size),
         checkout_timeout: overrides.checkout_timeout,
         level: overrides.level,
+        wait: overrides.wait,
+        fallback: overrides.fallback.map(fallback),
+        lost_writes: overrides.lost_writes.map(lost_writes),
+    }
+}
+
+fn fallback(fallback: config::Fallback) -> Fallback {
+    match fallback {
+        config::Fallback::Primary => Fallback::Primary,
+        config::Fallback::Wait => Fallback::Wait,
+        config::Fallback::Error => Fallback::Error,
+    }
+}
+
+fn lost_writes(lost_writes: config::LostWrites) -> LostWrites {
+    match lost_writes {
+        config::LostWrites::Error => LostWrites::Error,
+        config::LostWrites::Adopt => LostWrites::Adopt,
     }
 }
 

@@ -105,6 +105,24 @@ pub struct Overrides {
     pub checkout_timeout: Option<Duration>,
     /// `consistency.default`.
     pub level: Option<Level>,
+    /// `consistency.wait`.
+    pub wait: Option<Duration>,
+    /// `consistency.fallback`.
+    pub fallback: Option<Fallback>,
+    /// `consistency.lost_writes`.
+    pub lost_writes: Option<LostWrites>,
+}
+
+impl Overrides {
+    /// How reads wait where `general` holds otherwise.
+    pub(crate) fn consistency(&self, general: Consistency) -> Consistency {
+        Consistency {
+            wait: self.wait.unwrap_or(general.wait),
+            fallback: self.fallback.unwrap_or(general.fallback),
+            lost_writes: self.lost_writes.unwrap_or(general.lost_writes),
+            fallback_limit: general.fallback_limit,
+        }
+    }
 }
 
 /// What holds where neither database nor user says otherwise.

@@ -106,6 +106,8 @@ impl Home {
             .and_then(|o| o.checkout_timeout)
             .or(overrides.checkout_timeout)
             .unwrap_or(defaults.checkout_timeout);
+        let consistency = overrides.consistency(defaults.consistency);
+        let consistency = user_overrides.map_or(consistency, |overrides| overrides.consistency(consistency));
         let cluster = snapshot.clusters.get(entry.cluster)?;
         Some(Self {
             control: Arc::clone(&cluster.control),
@@ -114,7 +116,7 @@ impl Home {
             level,
             mode,
             checkout_timeout,
-            consistency: defaults.consistency,
+            consistency,
             fallbacks: Arc::clone(&cluster.fallbacks),
             primary_wait: cluster.primary_wait,
             habits: shared.habits.of(database, user),

@@ -46,7 +46,7 @@ use causeway_routing::fingerprint::Key;
 
 pub use crate::config::Snapshot;
 pub use crate::control::{ControlPlane, Need};
-pub use crate::explain::Explanation;
+pub use crate::explain::{Candidate, Explanation};
 use crate::failover::Reigns;
 use crate::home::HabitsOfAll;
 pub use crate::listener::Listener;

@@ -291,3 +291,48 @@ async fn reads_of_a_session_are_monotonic() {
     causeway.stop().await;
     sandbox.stop().await.expect("the servers stop");
 }
+
+/// `EXPLAIN ROUTE` answers by what a read would have to see; databases and users have their own patience.
+#[tokio::test]
+async fn a_route_is_explained_by_positions() {
+    let sandbox = servers(2).await;
+    let yaml = causeway_testkit::yaml_for(&sandbox).replace(
+        "  \"*\": { cluster: main }\n",
+        "  \"*\": { cluster: main, consistency: { fallback: error, wait: 20ms } }\n",
+    );
+    let settings = "admin: { users: [postgres] }\nusers: { lax: { consistency: { fallback: primary } } }\n";
+    sandbox.primary().sql("postgres", "CREATE ROLE lax LOGIN SUPERUSER").await.expect("a role");
+    sandbox.replicas_caught_up().await.expect("the replicas catch up");
+    let causeway = causeway_tests::start_yaml(&sandbox, &(yaml + settings), 3).await;
+    reads_use_replicas(&causeway, "postgres", READ).await;
+    let mut console = causeway.client("postgres", "causeway").await;
+    let mut explain = async || {
+        let answer = console.query(&format!("EXPLAIN ROUTE DATABASE postgres {READ}")).await;
+        causeway_tests::rows(&answer)[0]
+            .iter()
+            .map(|text| text.clone().unwrap_or_default())
+            .collect::<Vec<_>>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let told = loop {
+        let told = explain().await;
+        if told[1] == "replica" {
+            break told;
+        }
+        assert!(Instant::now() < deadline, "{told:?}");
+    };
+    assert_eq!((told[0].as_str(), told[3].as_str(), told[4].as_str()), ("read", "read", "cluster"));
+    assert!(told[5].split(':').count() == 3 && told[6].contains(": covers"), "{told:?}");
+    pause_replay(&sandbox, "pause").await;
+    let mut writer = session(&causeway).await;
+    writer.query("UPDATE counter SET n = 7").await;
+    let told = explain().await;
+    assert_eq!((told[1].as_str(), told[2].as_str(), told[3].as_str()), ("primary", "pg-0", "fence"));
+    assert_eq!(told[6].matches(": is behind").count(), 2, "{told:?}");
+    assert_eq!(code(&writer.query(READ).await), "55000", "the database does not fall back");
+    let mut lax = Client::login(causeway.port(), "lax", "postgres").await;
+    assert_eq!(value(&lax.query(READ).await), "7", "the user does");
+    pause_replay(&sandbox, "resume").await;
+    causeway.stop().await;
+    sandbox.stop().await.expect("the servers stop");
+}

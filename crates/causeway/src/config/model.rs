@@ -239,6 +239,12 @@ pub struct Overrides {
     pub checkout_timeout: Option<Duration>,
     /// `consistency.default`.
     pub level: Option<Level>,
+    /// `consistency.wait`.
+    pub wait: Option<Duration>,
+    /// `consistency.fallback`.
+    pub fallback: Option<Fallback>,
+    /// `consistency.lost_writes`.
+    pub lost_writes: Option<LostWrites>,
 }
 
 /// An entry of `databases`.

@@ -107,10 +107,17 @@ pub(super) struct Consistency {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, expecting = "a map with the default level")]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a map with the default level, wait, fallback and lost_writes"
+)]
 pub(super) struct ConsistencyOverrides {
     #[serde(rename = "default")]
     pub(super) level: Option<LevelName>,
+    pub(super) wait: Option<Span>,
+    pub(super) fallback: Option<Fallback>,
+    pub(super) lost_writes: Option<LostWrites>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -367,12 +367,15 @@ fn consistency(section: &raw::Consistency) -> Consistency {
 }
 
 fn overrides(pool: Option<raw::PoolOverrides>, consistency: Option<raw::ConsistencyOverrides>) -> Overrides {
-    let pool = pool.unwrap_or_default();
+    let (pool, consistency) = (pool.unwrap_or_default(), consistency.unwrap_or_default());
     Overrides {
         mode: pool.mode,
         size: pool.size.map(|size| size.0),
         checkout_timeout: pool.checkout_timeout.map(|timeout| timeout.0),
-        level: consistency.and_then(|consistency| consistency.level).map(|level| level.0),
+        level: consistency.level.map(|level| level.0),
+        wait: consistency.wait.map(|wait| wait.0),
+        fallback: consistency.fallback,
+        lost_writes: consistency.lost_writes,
     }
 }
 

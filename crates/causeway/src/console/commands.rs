@@ -118,7 +118,15 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         words: &["explain", "route", "database"],
         argument: "<database> [USER <user>] <statement>",
-        columns: &[text("class"), text("target"), text("node"), text("reason")],
+        columns: &[
+            text("class"),
+            text("target"),
+            text("node"),
+            text("reason"),
+            text("level"),
+            text("fence"),
+            text("candidates"),
+        ],
         action: Action::ExplainRoute,
         help: "Where the statement would run first in a fresh session, and why; it is not run.",
     },

@@ -42,7 +42,7 @@ impl AdminConsole {
         match command.action {
             Action::Show(rows) => Ok(table(command, rows(&self.live), "SHOW")),
             Action::Parameter(value) => Ok(table(command, vec![vec![Some(value.to_owned())]], "SHOW")),
-            Action::ExplainRoute => Ok(table(command, vec![self.explain(user, argument)?], "EXPLAIN")),
+            Action::ExplainRoute => Ok(table(command, vec![self.explain(user, argument).await?], "EXPLAIN")),
             Action::Set => Ok(Reply::Done { tag: "SET" }),
             Action::Reload => {
                 tracing::info!(event = "console", user, command = "RELOAD", "asked for on the console");
@@ -61,14 +61,18 @@ impl AdminConsole {
         }
     }
 
-    fn explain(&self, user: &str, argument: &str) -> Result<Row, ErrorReport> {
+    async fn explain(&self, user: &str, argument: &str) -> Result<Row, ErrorReport> {
         let (database, user, statement) = route_arguments(argument, user)?;
-        let explained = self.live.proxy.explain(&database, &user, statement)?;
+        let explained = self.live.proxy.explain(&database, &user, statement).await?;
+        let candidates: Vec<String> = explained.candidates.iter().map(ToString::to_string).collect();
         Ok(vec![
             Some(explained.kind.as_str().to_owned()),
             Some(explained.target.as_str().to_owned()),
             explained.node.map(|node| node.to_string()),
             Some(explained.reason.as_str().to_owned()),
+            Some(explained.level.to_string()),
+            explained.fence.map(|fence| fence.to_string()),
+            (!candidates.is_empty()).then(|| candidates.join(", ")),
         ])
     }
 

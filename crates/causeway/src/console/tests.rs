@@ -169,8 +169,13 @@ async fn explain_route_says_where_and_why() {
     let explain = |sql: &'static str| rows(&console, sql);
     // In pool mode session even a read stays with the primary; no node answers yet.
     let read = ["read", "primary", "NULL", "pinned"];
-    assert_eq!(explain("EXPLAIN ROUTE DATABASE app SELECT 1").await, [read]);
-    assert_eq!(explain("EXPLAIN ROUTE DATABASE app USER \"a b\" SELECT 1").await, [read]);
+    for sql in ["EXPLAIN ROUTE DATABASE app SELECT 1", "EXPLAIN ROUTE DATABASE app USER \"a b\" SELECT 1"] {
+        let row = &explain(sql).await[0];
+        assert_eq!(
+            (&row[..4], &row[5..]),
+            (&read.map(str::to_owned)[..], &["NULL", "NULL"].map(str::to_owned)[..])
+        );
+    }
     let write = explain("EXPLAIN ROUTE DATABASE app USER app CREATE TABLE t (a int)").await;
     assert_eq!(write[0][..3], ["write", "primary", "NULL"]);
     let missing = console.run("operator", "EXPLAIN ROUTE DATABASE app USER app").await.unwrap_err();
