@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::Shared;
 use crate::config::PoolMode;
 use crate::home::Home;
-use crate::lease::{Denied, Held};
+use crate::lease::{Denied, Held, cancelled};
 use crate::memory::Memory;
 use crate::metrics::DecisionTarget;
 use crate::pools::{NodePool, Running};
@@ -494,8 +494,4 @@ fn wrong_node(node: &str) -> ErrorReport {
     )
     .with_detail(format!("The transaction began on node \"{node}\"."))
     .with_hint("Begin the transaction without READ ONLY, or run this statement outside it.")
-}
-
-fn cancelled() -> ErrorReport {
-    ErrorReport::error(SqlState::QUERY_CANCELED, "canceling statement due to user request")
 }

@@ -335,6 +335,11 @@ fn is_starting(body: &[u8]) -> bool {
     code.is_ok_and(|code| code == SqlState::CANNOT_CONNECT_NOW)
 }
 
+/// The wait for a server connection was cut short.
+pub(crate) fn cancelled() -> ErrorReport {
+    ErrorReport::error(SqlState::QUERY_CANCELED, "canceling statement due to user request")
+}
+
 fn pool_timeout(pool: &NodePool, waited: std::time::Duration) -> ErrorReport {
     ErrorReport::error(SqlState::TOO_MANY_CONNECTIONS, "no server connection became free in time")
         .with_detail(format!(
