@@ -63,7 +63,7 @@ pub(crate) struct Client {
     /// The pins that others know of.
     pub(crate) pinned: PinSet,
     /// Until then the catalogue may not know what this session has defined.
-    defined_until: Option<Instant>,
+    pub(crate) defined_until: Option<Instant>,
     /// When the gathered unit arrived: what it reads was to be seen by then.
     pub(crate) arrived: Instant,
     /// The same, or when the unit had what it waited for: the rest of the time is the server's.
@@ -203,7 +203,16 @@ impl Client {
             return Err(End::killed());
         }
         self.entry.enter(self.resting_state());
-        match self.event(true).await? {
+        if self.session.has_unjudged() {
+            return Box::pin(self.idle_unjudged()).await;
+        }
+        let event = self.event(true).await?;
+        self.happened(event)
+    }
+
+    /// Something has happened while nothing ran.
+    pub(crate) fn happened(&mut self, event: Event) -> Result<(), End> {
+        match event {
             Event::Client => {
                 self.entry.enter(ClientState::Active);
                 Ok(())

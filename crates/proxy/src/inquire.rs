@@ -9,6 +9,9 @@ use crate::login;
 use crate::relay::{Event, server_gone};
 use crate::session::Connection;
 
+/// How often a session looks whether the catalogue can judge what it has run.
+const JUDGED_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
+
 /// How long a server may take to reset its session, or to tell what is left in it.
 const RESET_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -55,6 +58,23 @@ impl Client {
                 Event::Client => {}
             }
         }
+    }
+
+    /// Waits as an idle session does, but no longer than until the catalogue knows what this session has defined.
+    pub(crate) async fn idle_unjudged(&mut self) -> Result<(), End> {
+        let now = Instant::now();
+        if self.defined_until.is_some_and(|until| now < until) {
+            return match timeout(JUDGED_EVERY, self.event(true)).await {
+                Ok(event) => {
+                    let event = event?;
+                    self.happened(event)
+                }
+                Err(_) => Ok(()),
+            };
+        }
+        self.session.judge_leftovers(self.home.catalogue(now));
+        self.show_pins();
+        if self.held.is_some() && self.session.has_questions() { self.inquire().await } else { Ok(()) }
     }
 
     /// Lets others know why the session keeps its connection.

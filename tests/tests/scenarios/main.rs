@@ -15,6 +15,7 @@ mod process_ids;
 mod read_write;
 mod resources;
 mod settings;
+mod soak;
 mod startup;
 mod state;
 mod texts;

@@ -119,10 +119,14 @@ async fn code_that_is_not_known_yet_leaks_nothing() {
         assert_eq!(tenant(&mut b).await, "");
         a.query(FUNCTIONS).await;
         a.query("SELECT tenant('a')").await;
+        // For whom it was set, it is there.
+        assert_eq!(tenant(&mut a).await, "a");
         assert_eq!(tenant(&mut b).await, "");
+        assert_eq!(tenant(&mut a).await, "a");
         a.query("INSERT INTO noted VALUES (1)").await;
         if !place.is_direct() {
             pinned_by(place, &["advisory_lock"]).await;
+            assert_eq!(tenant(&mut a).await, "trigger");
             a.query("SELECT pg_advisory_unlock_all()").await;
         }
         assert_eq!(tenant(&mut b).await, "");
@@ -130,7 +134,8 @@ async fn code_that_is_not_known_yet_leaks_nothing() {
     .await;
 }
 
-async fn knows_functions(place: &Place) {
+/// Waits until Causeway knows the code of this run's database.
+pub(crate) async fn knows_functions(place: &Place) {
     if place.is_direct() {
         return;
     }

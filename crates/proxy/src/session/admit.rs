@@ -256,7 +256,7 @@ impl Session {
 
     /// Whether the session has a server connection that it cannot leave now.
     pub(super) fn is_bound(&self) -> bool {
-        self.status != TransactionStatus::Idle || !self.left.pins.is_empty() || self.mode == PoolMode::Session
+        self.status != TransactionStatus::Idle || self.left.keeps() || self.mode == PoolMode::Session
     }
 
     pub(super) fn raw(&mut self, request: Option<Request>, at: &At<'_>, note: u32) {
@@ -271,7 +271,7 @@ impl Session {
         }
         self.unit.demand.join(verdict, first);
         let doubtful = lookups.defined_lately || self.transaction.defines_code;
-        self.leave(class, left(class, lookups.catalogue.filter(|_| !doubtful)));
+        self.leave(class, left(class, lookups.catalogue.filter(|_| !doubtful)), doubtful);
         self.transaction.defines_code |= class.defines_code;
         self.unit.releases |= class.releases;
     }
@@ -345,7 +345,7 @@ impl Session {
             Command::Begin(modes)
                 if class.kind == Kind::BeginReadOnly
                     && self.status == TransactionStatus::Idle
-                    && self.left.pins.is_empty()
+                    && !self.left.keeps()
                     && self.mode == PoolMode::Transaction =>
             {
                 self.transaction.keeps_snapshot = keeps_snapshot(*modes);

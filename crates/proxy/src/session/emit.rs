@@ -33,7 +33,7 @@ impl Session {
             }
         }
         if fresh
-            && self.left.pins.is_empty()
+            && !self.left.keeps()
             && self.unit.pins.contains(PinReason::Sequence)
             && !self.server.own_sequences
         {
@@ -55,7 +55,7 @@ impl Session {
             && self.unit.is_closed()
             && self.unit.sent == 0
             && self.unit.admitted <= RETRY_LIMIT;
-        let may_run_again = may_run_again && self.left.pins.is_empty();
+        let may_run_again = may_run_again && !self.left.keeps();
         self.unit.progress = if may_run_again { Progress::Held } else { Progress::Committed };
     }
 

@@ -171,7 +171,7 @@ impl Session {
                 self.unit.items.push(Item::CloseStatement { note });
             }
             // Closing an unknown name is no error, but SQL may have prepared something under it.
-            None if !self.left.pins.is_empty() => {
+            None if self.left.keeps() => {
                 refuse_server_name(close.name)?;
                 self.raw(Some(Request::Close), at, 0);
             }

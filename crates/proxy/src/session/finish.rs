@@ -76,7 +76,7 @@ impl Session {
         ended.pinned = self.gather_leftovers(undone);
         if self.status == TransactionStatus::Idle {
             self.drop_leftovers_of_transaction();
-            if self.left.pins.is_empty() {
+            if !self.left.keeps() {
                 self.server.unread_unnamed = false;
             }
         }
@@ -89,7 +89,7 @@ impl Session {
             self.transaction.defines = false;
         }
         let needed = !ended.transaction
-            || !self.left.pins.is_empty()
+            || self.left.keeps()
             || self.mode == PoolMode::Session
             || self.left.has_questions();
         ended.connection = match needed {

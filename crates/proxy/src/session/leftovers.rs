@@ -4,10 +4,14 @@
 //! holdable cursors, prepared statements, and the values of settings whose names are known. The connection is given to nobody
 //! before the answer is there; the client has had its own by then.
 
+use std::sync::Arc;
+
 use causeway_pool::{Books, Settings};
 use causeway_protocol::backend::{self, TransactionStatus};
 use causeway_protocol::encode;
 use causeway_protocol::pipeline::{Origin, Request};
+use causeway_routing::catalogue::Catalogue;
+use causeway_routing::leaves::left;
 use causeway_routing::{Class, Command, Leaves, Left, PinReason, PinSet};
 
 use super::Session;
@@ -43,6 +47,9 @@ const QUESTIONS: [(PinReason, &str); 5] = [
     ),
 ];
 
+/// So many statements wait for the catalogue; after more, all that they have set is taken back.
+const MOST_UNJUDGED: usize = 64;
+
 /// What puts a connection's settings back without touching anything else.
 const RESET: &str = "; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL";
 
@@ -62,6 +69,8 @@ pub(super) struct Leftovers {
     /// What statements that SQL prepared may leave each time they are executed.
     prepared: Leaves,
     prepared_unknown: bool,
+    /// What has run and is judged when the catalogue knows what this session has defined.
+    pub(super) unjudged: Vec<Arc<Class>>,
     /// The answer to the question that was asked.
     answer: Option<Vec<Option<Box<str>>>>,
 }
@@ -81,7 +90,21 @@ impl Leftovers {
     /// Whether the server is to be asked: it can tell of everything that may be there.
     pub(super) fn has_questions(&self) -> bool {
         let open = !self.maybe.is_empty() || !self.settings.is_empty() || self.unknown;
-        (open || self.released && !self.pins.is_empty()) && self.pins.without(provable()).is_empty()
+        let open = open || self.released && !self.pins.is_empty();
+        open && self.unjudged.is_empty() && self.pins.without(provable()).is_empty()
+    }
+
+    /// Whether the session has to keep its server connection.
+    pub(super) fn keeps(&self) -> bool {
+        !self.pins.is_empty() || !self.unjudged.is_empty()
+    }
+
+    /// Takes in what something that has run may leave; what the server cannot tell of is there for certain, then.
+    fn gather(&mut self, Leaves { pins: maybe, settings }: &Leaves) -> PinSet {
+        let certain = maybe.without(provable());
+        self.maybe = self.maybe.union(maybe.without(certain));
+        self.ask_for(settings.iter().map(|name| &**name));
+        certain
     }
 
     /// Settings of these names may have changed.
@@ -139,7 +162,30 @@ fn ends_anyway() -> PinSet {
 impl Session {
     /// Why the session keeps its server connection between transactions.
     pub(crate) fn pins(&self) -> PinSet {
-        self.left.pins
+        let mut pins = self.left.pins;
+        if !self.left.unjudged.is_empty() {
+            pins.insert(PinReason::Procedure);
+        }
+        pins
+    }
+
+    /// Whether something has run that the catalogue could not judge yet.
+    pub(crate) fn has_unjudged(&self) -> bool {
+        !self.left.unjudged.is_empty()
+    }
+
+    /// The catalogue knows by now what this session has defined: judges what has run.
+    pub(crate) fn judge_leftovers(&mut self, catalogue: Option<&Catalogue>) {
+        for class in std::mem::take(&mut self.left.unjudged) {
+            match left(&class, catalogue) {
+                Left::Nothing => {}
+                Left::Unknown => self.left.unknown = true,
+                Left::Something(leaves) => {
+                    let certain = self.left.gather(&leaves);
+                    self.left.pins = self.left.pins.union(certain);
+                }
+            }
+        }
     }
 
     /// Keeps the server connection from now on.
@@ -153,9 +199,16 @@ impl Session {
     }
 
     /// Takes in what a text of the unit may leave.
-    pub(super) fn leave(&mut self, class: &Class, left: Left) {
+    ///
+    /// `defines`: the session has just defined code itself, and the catalogue is about to know it.
+    pub(super) fn leave(&mut self, class: &Arc<Class>, left: Left, defines: bool) {
         match left {
             Left::Nothing => {}
+            Left::Unknown
+                if defines && self.unit.unjudged.len() + self.left.unjudged.len() < MOST_UNJUDGED =>
+            {
+                self.unit.unjudged.push(Arc::clone(class));
+            }
             Left::Unknown => self.unit.runs_unknown = true,
             Left::Something(leaves) => self.unit.left.join(&leaves),
         }
@@ -171,19 +224,19 @@ impl Session {
     /// Takes in what the finished unit may have left. `undone`: it failed, and a transaction of its own with it. Returns why
     /// the session keeps its connection from now on, if it did not before.
     pub(super) fn gather_leftovers(&mut self, undone: bool) -> Option<PinReason> {
-        let Leaves { pins: maybe, settings } = std::mem::take(&mut self.unit.left);
-        let mut pins = self.unit.pins.union(maybe.without(provable()));
+        let leaves = std::mem::take(&mut self.unit.left);
+        let mut pins = self.unit.pins.union(self.left.gather(&leaves));
         if undone {
             pins = pins.without(ends_with_its_transaction());
         }
         let left = &mut self.left;
-        left.maybe = left.maybe.union(maybe.without(maybe.without(provable())));
-        left.ask_for(settings.iter().map(|name| &**name));
         left.unknown |= self.unit.runs_unknown;
+        left.unjudged.append(&mut self.unit.unjudged);
         left.released |= self.unit.releases || self.unit.failed;
         if self.server.standby {
             // The session's next statement may be a write.
-            self.server.unclean |= !pins.is_empty();
+            self.server.unclean |= !pins.is_empty() || !left.unjudged.is_empty();
+            left.unjudged.clear();
             return None;
         }
         let new = pins.without(left.pins);

@@ -113,6 +113,8 @@ pub(crate) struct Unit {
     pub(crate) pins: PinSet,
     /// What it may leave behind there, by what it calls.
     pub(crate) left: Leaves,
+    /// What cannot be judged yet.
+    pub(crate) unjudged: Vec<Arc<Class>>,
     /// It runs code of which nothing is known.
     pub(crate) runs_unknown: bool,
     /// Something that was left there before may be gone.
@@ -349,6 +351,7 @@ impl Unit {
         self.dropped = None;
         self.pins = PinSet::default();
         self.left = Leaves::default();
+        self.unjudged.clear();
         self.runs_unknown = false;
         self.releases = false;
         self.end = UnitEnd::Open;
