@@ -181,7 +181,8 @@ pub fn classify(data: &[u8]) {
     for _ in 0..2 {
         assert_eq!(*cache.classify(&sql, SyntaxOptions::default()), class);
     }
-    let sjis = cache.classify(&sql, SyntaxOptions { utf8: false, ..SyntaxOptions::default() });
+    let sjis =
+        cache.classify(&sql, SyntaxOptions { utf8: false, ascii_inside: true, ..SyntaxOptions::default() });
     assert!(sql.is_ascii() || sjis.reason == Reason::Encoding);
     let backslashes = SyntaxOptions { standard_conforming_strings: false, ..SyntaxOptions::default() };
     assert_eq!(cache.classify(&sql, backslashes).reason, Reason::Encoding);

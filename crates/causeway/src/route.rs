@@ -125,7 +125,7 @@ fn catalogue(config: &Config, cluster: usize, database: &str) -> Option<Arc<Cata
 
 impl<'a> Session<'a> {
     fn new(catalogue: Option<&'a Catalogue>, level: Level) -> Self {
-        let syntax = SyntaxOptions { standard_conforming_strings: true, utf8: true };
+        let syntax = SyntaxOptions::default();
         Self { catalogue, level, syntax, settings: HashMap::new(), transaction: None, pinned: false }
     }
 
@@ -178,6 +178,7 @@ impl<'a> Session<'a> {
                 .is_none_or(|value| ["on", "true", "yes", "1"].contains(&value)),
             utf8: setting("client_encoding")
                 .is_none_or(|value| ["utf8", "utf-8", "unicode"].contains(&value)),
+            ascii_inside: false,
         };
     }
 

@@ -62,7 +62,7 @@ impl Proxy {
             let message = format!("database \"{database}\" is not configured");
             return Err(ErrorReport::error(SqlState::INVALID_CATALOG_NAME, message));
         };
-        let syntax = SyntaxOptions { standard_conforming_strings: true, utf8: true };
+        let syntax = SyntaxOptions::default();
         let class = self
             .shared
             .classifier

@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::class::Class;
-use crate::classify::{Limits, classify};
+use crate::classify::{Limits, classify, classify_foreign};
 use crate::fingerprint::{Fingerprint, Key, folded, kept, skeleton};
 use crate::lexer::{Lexer, TokenKind};
 use crate::reason::Reason;
@@ -21,9 +21,10 @@ use text::TextHash;
 pub struct SyntaxOptions {
     /// `standard_conforming_strings`: when off, a backslash in any string escapes.
     pub standard_conforming_strings: bool,
-    /// `client_encoding` is UTF8. In SJIS, BIG5 or GBK a byte that looks like ASCII may be half of a character; in all
-    /// others names would have to be converted before they mean anything.
+    /// `client_encoding` is UTF8. In all others names would have to be converted before they mean anything.
     pub utf8: bool,
+    /// In SJIS, BIG5, GBK and their like a byte that looks like ASCII may be half of a character.
+    pub ascii_inside: bool,
 }
 
 /// How much a [`StatementCache`] may hold.
@@ -76,6 +77,8 @@ pub struct Parsed {
 enum Name {
     /// Nothing: it is too long.
     None,
+    /// Nothing: its names are in another encoding, in which ASCII is what it seems.
+    Foreign,
     /// The fingerprint without literals.
     Folded(Fingerprint),
     /// The fingerprint with them.
@@ -100,7 +103,7 @@ struct FingerprintHasher(u64);
 
 impl Default for SyntaxOptions {
     fn default() -> Self {
-        Self { standard_conforming_strings: true, utf8: true }
+        Self { standard_conforming_strings: true, utf8: true, ascii_inside: false }
     }
 }
 
@@ -161,6 +164,9 @@ impl StatementCache {
     #[inline]
     pub fn find(&mut self, sql: &[u8], options: SyntaxOptions) -> Result<Arc<Class>, Unknown> {
         if !options.judges(sql) {
+            if options.standard_conforming_strings && !options.ascii_inside {
+                return Err(Unknown { parse: self.parse, name: Name::Foreign });
+            }
             return Ok(Arc::clone(&self.unjudged));
         }
         let hash = if sql.len() <= LONGEST_TEXT { self.text_hash.of(sql) } else { 0 };
@@ -294,6 +300,9 @@ impl StatementCache {
 impl Unknown {
     /// The class of the text, which must be the one that was asked for.
     pub fn parse(self, sql: &[u8]) -> Parsed {
+        if matches!(self.name, Name::Foreign) {
+            return Parsed { class: Arc::new(classify_foreign(sql, &self.parse)), fingerprint: None };
+        }
         let class = Arc::new(classify(sql, &self.parse));
         let fingerprint = self.name.fingerprint().filter(|_| self.stands(sql, &class));
         Parsed { class, fingerprint }
@@ -350,7 +359,7 @@ impl Parsed {
 impl Name {
     fn fingerprint(self) -> Option<Fingerprint> {
         match self {
-            Self::None => None,
+            Self::None | Self::Foreign => None,
             Self::Folded(fingerprint) | Self::Kept(fingerprint) => Some(fingerprint),
         }
     }

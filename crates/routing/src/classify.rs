@@ -5,10 +5,10 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token as ParserToken;
 
 use crate::builtin;
-use crate::class::{Class, Command, Kind, PinReason};
+use crate::class::{Class, Command, Kind, PinReason, SettingValue};
 use crate::combine::Combination;
-use crate::leaves::{self, Changed};
-use crate::lexer::{Token, TokenKind};
+use crate::leaves::{self, Changed, Mentions};
+use crate::lexer::{Lexer, Token, TokenKind};
 use crate::pieces::{self, Ended, Piece};
 use crate::reason::Reason;
 use crate::symbols::{Name, Symbols};
@@ -80,6 +80,36 @@ pub fn classify(sql: &[u8], limits: &Limits) -> Class {
         Ended::Malformed => Class::plain(Kind::Write, Reason::Unparsable),
         Ended::Stopped => Class::unknown(Reason::TooComplex),
     }
+}
+
+/// The class of a text in an encoding other than UTF8 whose characters contain no ASCII bytes: what it does to the session is
+/// known but for the names, and the primary runs it.
+pub(crate) fn classify_foreign(sql: &[u8], limits: &Limits) -> Class {
+    // A letter stands for each byte that is none of ASCII's.
+    let text: String = sql.iter().map(|byte| if byte.is_ascii() { char::from(*byte) } else { 'é' }).collect();
+    let mut class = classify(text.as_bytes(), limits);
+    let named = Lexer::new(text.as_bytes())
+        .any(|token| token.kind.is_name() && !token.text(text.as_bytes()).is_ascii());
+    if named {
+        class.mentions = Mentions::unknown();
+    }
+    for command in &mut class.commands {
+        // They would be repeated in other letters.
+        let pin = match command {
+            Command::Set { value: SettingValue::Text(text), .. } if !text.is_ascii() => PinReason::Setting,
+            Command::Set { name, .. } | Command::Reset(Some(name)) if !name.is_ascii() => PinReason::Setting,
+            Command::Deallocate(Some(name)) if !name.is_ascii() => PinReason::SqlPrepare,
+            _ => continue,
+        };
+        *command = Command::Pin(pin);
+    }
+    class.leaves.settings = class.leaves.settings.iter().filter(|name| name.is_ascii()).cloned().collect();
+    if matches!(class.kind, Kind::Read | Kind::Session | Kind::Either | Kind::BeginReadOnly) {
+        let session = class.kind == Kind::Session;
+        class.kind = if session { Kind::WriteSession } else { Kind::Write };
+        class.reason = Reason::Encoding;
+    }
+    class
 }
 
 /// `left`: how many more tokens may be parsed.

@@ -2,7 +2,7 @@
 //! connection for longer than it is there.
 
 use causeway_testkit::wire::Client;
-use causeway_testkit::wire::request::{parse, sync};
+use causeway_testkit::wire::request::{parse, raw, sync};
 use causeway_tests::{Place, call, code, everywhere, rows, tags, through};
 
 const ONE_CONNECTION: &str = "pool: { size: 1 }\nadmin: { users: [postgres] }\n";
@@ -289,6 +289,30 @@ async fn roles_follow_their_session_without_a_pin() {
         a.query("DISCARD ALL").await;
         assert_eq!((b.one(&user).await, a.one(&user).await), ("postgres".into(), "postgres".into()));
         assert_eq!(code(&a.query("SET ROLE nobody_at_all").await), "22023");
+        pinned_by(place, &[]).await;
+    })
+    .await;
+}
+
+/// A client in another encoding shares connections like any other.
+#[tokio::test]
+async fn another_encoding_does_not_pin() {
+    everywhere(ONE_CONNECTION, async |place: &Place| {
+        let (mut a, _) = place.client_with(&[("client_encoding", "LATIN1")]).await;
+        let mut b = place.client().await;
+        for _ in 0..2 {
+            let answer = a.run(&[raw(b'Q', b"SELECT 'caf\xe9' FROM shop.item WHERE id = 1\0")]).await;
+            let row = answer.iter().find(|message| message.tag == b'D').expect("a row");
+            assert_eq!(row.values(), [Some(b"caf\xe9".to_vec())]);
+            let written = a.run(&[raw(b'Q', b"INSERT INTO shop.audit(note) VALUES ('\xe9t\xe9')\0")]).await;
+            assert_eq!(tags(&written), ["INSERT 0 1"]);
+            pinned_by(place, &[]).await;
+            let note = b.one("SELECT note FROM shop.audit ORDER BY id DESC LIMIT 1").await;
+            assert_eq!(note, "\u{e9}t\u{e9}");
+        }
+        a.run(&[raw(b'Q', b"CREATE TEMP TABLE \xe9 (a int)\0")]).await;
+        pinned_by(place, &["temporary_table"]).await;
+        a.run(&[raw(b'Q', b"DROP TABLE \xe9\0")]).await;
         pinned_by(place, &[]).await;
     })
     .await;

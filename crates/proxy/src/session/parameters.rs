@@ -25,7 +25,7 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// A client that has just been greeted.
     pub(crate) fn new(greeting: Told) -> Self {
-        let syntax = SyntaxOptions { standard_conforming_strings: true, utf8: true };
+        let syntax = SyntaxOptions::default();
         let mut parameters = Self { greeting, changed: Vec::new(), syntax };
         let greeting = Arc::clone(&parameters.greeting);
         for (name, value) in greeting.iter() {
@@ -62,7 +62,13 @@ impl Parameters {
     fn read_syntax(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"standard_conforming_strings" => self.syntax.standard_conforming_strings = value == b"on",
-            b"client_encoding" => self.syntax.utf8 = value.eq_ignore_ascii_case(b"UTF8"),
+            b"client_encoding" => {
+                // Those that only clients may have (`PG_ENCODING_BE_LAST` in src/include/mb/pg_wchar.h).
+                const ASCII_INSIDE: [&[u8]; 7] =
+                    [b"SJIS", b"BIG5", b"GBK", b"UHC", b"GB18030", b"JOHAB", b"SHIFT_JIS_2004"];
+                self.syntax.utf8 = value.eq_ignore_ascii_case(b"UTF8");
+                self.syntax.ascii_inside = ASCII_INSIDE.iter().any(|name| value.eq_ignore_ascii_case(name));
+            }
             _ => {}
         }
     }
@@ -80,7 +86,9 @@ mod tests {
         assert!(parameters.tell(b"client_encoding", b"LATIN1"));
         assert_eq!(parameters.value(b"client_encoding"), Some(&b"LATIN1"[..]));
         assert_eq!(parameters.value(b"TimeZone"), None);
-        assert!(!parameters.syntax.utf8);
+        assert!(!parameters.syntax.utf8 && !parameters.syntax.ascii_inside);
+        assert!(parameters.tell(b"client_encoding", b"SJIS") && parameters.syntax.ascii_inside);
+        assert!(parameters.tell(b"client_encoding", b"LATIN1") && !parameters.syntax.ascii_inside);
         assert!(!parameters.tell(b"client_encoding", b"LATIN1"));
         assert!(parameters.tell(b"client_encoding", b"UTF8"));
         assert!(parameters.syntax.utf8);

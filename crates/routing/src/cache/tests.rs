@@ -1,5 +1,5 @@
 use super::*;
-use crate::class::Kind;
+use crate::class::{Command, Kind, PinReason};
 
 fn cache(entries: usize, bytes: usize) -> StatementCache {
     StatementCache::new(CacheLimits { entries, bytes }, Limits::default(), Key([1; 16]))
@@ -41,11 +41,24 @@ fn bytes_are_bounded_too() {
 #[test]
 fn what_the_session_reads_differently_is_not_judged() {
     let mut cache = cache(8, 1 << 20);
-    let backslash = SyntaxOptions { standard_conforming_strings: false, utf8: true };
+    let backslash = SyntaxOptions { standard_conforming_strings: false, utf8: true, ascii_inside: false };
     assert_eq!(cache.classify(b"SELECT 1", backslash).reason, Reason::Encoding);
-    let latin = SyntaxOptions { standard_conforming_strings: true, utf8: false };
-    assert_eq!(cache.classify(b"SELECT '\xe4'", latin).reason, Reason::Encoding);
-    assert_eq!(cache.classify(b"SELECT 1", latin).kind, Kind::Read);
+    let inside = SyntaxOptions { standard_conforming_strings: true, utf8: false, ascii_inside: true };
+    assert_eq!(cache.classify(b"SELECT '\xe4'", inside).reason, Reason::Encoding);
+    assert_eq!(cache.classify(b"SELECT 1", inside).kind, Kind::Read);
+    assert!(matches!(*cache.classify(b"SELECT '\xe4'", inside).commands, [Command::Pin(PinReason::Other)]));
+    // Where ASCII is what it seems, the names alone are unknown.
+    let apart = SyntaxOptions { ascii_inside: false, ..inside };
+    for (sql, kind, command) in [
+        (&b"SELECT '\xe4'"[..], Kind::Write, Command::Plain),
+        (b"INSERT INTO t VALUES ('\xe4')", Kind::Write, Command::Plain),
+        (b"LISTEN \xe4", Kind::WriteSession, Command::Pin(PinReason::Listen)),
+        (b"SET a.b = '\xe4'", Kind::WriteSession, Command::Pin(PinReason::Setting)),
+        (b"DEALLOCATE \xe4", Kind::WriteSession, Command::Pin(PinReason::SqlPrepare)),
+    ] {
+        let class = cache.classify(sql, apart);
+        assert_eq!((class.kind, &class.commands[0]), (kind, &command), "{sql:?}");
+    }
 }
 
 #[test]

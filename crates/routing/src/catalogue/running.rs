@@ -42,8 +42,8 @@ pub(super) struct Running {
     leaves: HashMap<u32, Leaves>,
     /// What any statement may leave.
     everywhere: Leaves,
-    /// What a statement of unknown text may leave.
-    all: Leaves,
+    /// Something leaves something.
+    any: bool,
     /// What is known, by the numbers of functions: tables and types among them, as parentheses may follow those.
     known: HashSet<u32>,
 }
@@ -73,9 +73,7 @@ impl Running {
                 }
             }
         }
-        for leaves in running.leaves.values() {
-            running.all.join(leaves);
-        }
+        running.any = !running.leaves.is_empty();
         running.know(code_rows.iter().map(|row| &*row.name));
         running.everywhere = running.leaves.remove(&relation_number("")).unwrap_or_default();
         running
@@ -130,7 +128,7 @@ impl Catalogue {
     /// Whether any code of this database leaves something in the session that runs it.
     #[inline]
     pub(crate) fn leaves_anything(&self) -> bool {
-        !self.running.all.is_empty()
+        self.running.any
     }
 
     /// What a class may leave behind in this database.
@@ -147,7 +145,8 @@ impl Catalogue {
                     leaves.join(found);
                 }
             }
-            None => leaves.join(&running.all),
+            None if running.any => return Left::Unknown,
+            None => {}
         }
         if !class.mentions.calls().iter().all(|number| running.known.contains(number)) {
             return Left::Unknown;
