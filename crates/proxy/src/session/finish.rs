@@ -57,15 +57,18 @@ impl Session {
         self.skipping = self.unit.end == UnitEnd::Part && self.unit.failed;
         let mut ended = Ended::default();
         self.take_effects(before, books);
+        // Which part of such a unit has stayed is not told, nor whether what was set before it has.
+        if self.unit.failed
+            && self.unit.controls_transactions()
+            && (self.unit.changes_settings() || self.settings.changed_in_transaction())
+        {
+            self.ask_for_settings();
+        }
         if self.status == TransactionStatus::Idle {
             self.end_transaction(self.unit.failed, books);
             self.portals.clear();
         }
         self.server.unclean |= self.unit.failed && self.unit.may_have_deallocated();
-        // Which part of such a unit has stayed is not told.
-        if self.unit.failed && self.unit.controls_transactions() && self.unit.changes_settings() {
-            self.ask_for_settings();
-        }
         let undone = self.unit.failed
             && self.status == TransactionStatus::Idle
             && before == TransactionStatus::Idle
