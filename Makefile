@@ -30,7 +30,7 @@ conformance: prerequisites drivers ## all client drivers, PostgreSQL's tools and
 	@tests/conformance/fetch
 	@cargo build -p causeway
 	@cargo test -p causeway-tests --test drivers --test tools
-	@cargo test -p causeway-tests --test suites -- --include-ignored --test-threads=1 --nocapture
+	@cargo test -p causeway-tests --test suites -- --test-threads=1 --nocapture
 
 consistency: prerequisites ## reads against faults for long, and many simulated seeds; CAUSEWAY_SEED, CAUSEWAY_SEEDS (3000), CAUSEWAY_CHECK_SECONDS (30), CAUSEWAY_CHECK_ROUNDS (1)
 	@cargo build -p causeway

@@ -50,13 +50,11 @@ struct Results {
 }
 
 #[tokio::test]
-#[ignore = "`make conformance` runs it: it needs PostgreSQL's source package"]
 async fn the_regression_suite_comes_out_the_same() {
     compare(REGRESS).await;
 }
 
 #[tokio::test]
-#[ignore = "`make conformance` runs it: it needs PostgreSQL's source package"]
 async fn the_isolation_suite_comes_out_the_same() {
     compare(ISOLATION).await;
 }

@@ -390,7 +390,7 @@ impl State {
         self.closed.is_some()
     }
 
-    /// Whether no connection is opened for now, since the last attempt has failed.
+    /// Whether no connection is opened yet, since the last attempt has failed.
     pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
         self.backoff.until(now).is_some()
     }
