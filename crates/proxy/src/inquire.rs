@@ -97,15 +97,16 @@ impl Client {
     /// Takes back everything that a pinned session has left on its server connection, which then serves others.
     pub(crate) async fn reset(&mut self) {
         let Some(mut held) = self.held.take() else { return };
-        let reset = login::establish(&mut held.lease, "DISCARD ALL");
+        let reset = login::start_over(&mut held.lease);
         match tokio::time::timeout(RESET_TIMEOUT, reset).await {
-            Ok(Ok(())) => {
+            Ok(Ok(true)) => {
                 held.lease.books.settings.clear();
                 held.lease.books.statements.clear();
                 held.lease.books.unnamed = None;
                 self.held = Some(held);
                 self.checkin(Instant::now());
             }
+            Ok(Ok(false)) => held.lease.discard(CloseReason::ClientGone),
             Ok(Err(_)) | Err(_) => held.lease.discard(CloseReason::UnknownState),
         }
     }

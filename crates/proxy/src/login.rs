@@ -27,6 +27,9 @@ use crate::socket::{self, Socket};
 /// The most logins that are remembered.
 const REMEMBERED: usize = 4096;
 
+/// One column, as text: `0`.
+const NO_SCHEMA: [u8; 7] = [0, 1, 0, 0, 0, 1, b'0'];
+
 /// How long a login waits for a server process of its own to start; it does without one then.
 const SEAT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -253,6 +256,26 @@ async fn wait_for_primary(home: &Home, deadline: Instant) -> Result<(), Turned> 
 ///
 /// What the server says against them, or that the connection broke; it is not to be used again then.
 pub(crate) async fn establish(lease: &mut Lease, sql: &str) -> Result<(), Turned> {
+    ask(lease, sql).await.map(drop)
+}
+
+/// Makes a server's session as good as new for the next client; says whether it is.
+///
+/// A server process that has had temporary objects keeps the schema for them until it ends (`myTempNamespace` in
+/// src/backend/catalog/namespace.c), and `pg_my_temp_schema`, `current_schema` and PREPARE TRANSACTION tell.
+///
+/// # Errors
+///
+/// As [`establish`].
+pub(crate) async fn start_over(lease: &mut Lease) -> Result<bool, Turned> {
+    establish(lease, "DISCARD ALL").await?;
+    let schema = ask(lease, "SELECT pg_catalog.pg_my_temp_schema()").await?;
+    Ok(schema.as_deref() == Some(&NO_SCHEMA))
+}
+
+/// As [`establish`]; returns the body of the last row, if there was one.
+async fn ask(lease: &mut Lease, sql: &str) -> Result<Option<Box<[u8]>>, Turned> {
+    let mut row = None;
     let mut query = Vec::new();
     encode::query(&mut query, sql.as_bytes());
     let mut failure = None;
@@ -262,13 +285,14 @@ pub(crate) async fn establish(lease: &mut Lease, sql: &str) -> Result<(), Turned
             let mut reported = None;
             match frame.tag {
                 tag::ERROR_RESPONSE => failure = Some(refusal(frame.body)),
+                tag::DATA_ROW => row = Some(frame.body.into()),
                 tag::PARAMETER_STATUS => {
                     let (name, value) = backend::parameter_status(frame.body).map_err(broken)?;
                     reported = Some((Box::<[u8]>::from(name), Box::<[u8]>::from(value)));
                 }
                 tag::READY_FOR_QUERY => {
                     server.inbound.consume(len);
-                    return failure.map_or(Ok(()), |report| Err(Turned::Report(report)));
+                    return failure.map_or(Ok(row), |report| Err(Turned::Report(report)));
                 }
                 _ => {}
             }

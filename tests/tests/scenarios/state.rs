@@ -2,7 +2,7 @@
 
 use causeway_testkit::wire::request::query;
 use causeway_testkit::wire::summary;
-use causeway_tests::{Place, code, everywhere, tags};
+use causeway_tests::{ONE_CONNECTION, Place, code, everywhere, tags};
 
 const TWO_CONNECTIONS: &str = "pool: { size: 2 }\n";
 
@@ -126,6 +126,25 @@ async fn temporary_tables_and_cursors_stay_with_their_session() {
         assert_eq!(tags(&a.query("DISCARD ALL").await), ["DISCARD ALL"]);
         assert_eq!(code(&a.query("FETCH c").await), "34000");
         assert_eq!(code(&a.query("SELECT own FROM item").await), "42P01");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_had_temporary_tables_leaves_no_trace_in_the_next_session() {
+    everywhere(ONE_CONNECTION, async |place: &Place| {
+        let mut a = place.client().await;
+        assert_eq!(a.one("SELECT pg_my_temp_schema()").await, "0");
+        a.query("CREATE TEMP TABLE mine (n int)").await;
+        a.query("DROP TABLE mine").await;
+        a.terminate().await;
+        let mut b = place.client().await;
+        assert_eq!(b.one("SELECT pg_my_temp_schema()").await, "0");
+        b.query("SET search_path TO pg_temp").await;
+        b.query("BEGIN").await;
+        b.one("SELECT current_schema() LIKE 'pg_temp%'").await;
+        assert_eq!(code(&b.query("PREPARE TRANSACTION 'temporary'").await), "0A000");
+        b.terminate().await;
     })
     .await;
 }

@@ -338,6 +338,8 @@ impl Session {
             self.left.pins = PinSet::default();
         }
         let pins = self.left.pins;
+        // The server process keeps the schema, and tells: `myTempNamespace` in src/backend/catalog/namespace.c.
+        self.server.unclean |= before.without(pins).contains(PinReason::TemporaryTable);
         let connection = match () {
             () if !pins.is_empty() => Connection::Keep,
             () if std::mem::take(&mut self.server.unclean) => Connection::Discard,
