@@ -27,7 +27,7 @@ import org.postgresql.PGConnection;
 import org.postgresql.PGNotification;
 
 public final class Jdbc {
-    private static final int CLIENTS = 16;
+    private static final int CLIENTS = 32;
     private static String url;
     private static String user;
 

@@ -10,7 +10,7 @@ import sys
 import asyncpg
 
 HOST, PORT, DATABASE, USER = sys.argv[1:5]
-CLIENTS = 16
+CLIENTS = 32
 
 
 def connect(**options):

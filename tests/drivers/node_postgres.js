@@ -11,7 +11,7 @@ const { from: copyFrom, to: copyTo } = require('pg-copy-streams');
 
 const [host, port, database, user] = process.argv.slice(2);
 const options = { host, port: Number(port), database, user, connectionTimeoutMillis: 20_000 };
-const CLIENTS = 16;
+const CLIENTS = 32;
 
 const ok = (what) => console.log('ok', what);
 const fails = (code, promise) => assert.rejects(promise, (error) => error.code === code || assert.fail(error));

@@ -10,7 +10,7 @@ from psycopg import errors
 from psycopg.types.json import Jsonb
 
 HOST, PORT, DATABASE, USER = sys.argv[1:5]
-CLIENTS = 16
+CLIENTS = 32
 
 
 def connect(**options):

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "everything here panics when the test has failed")]
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -205,6 +206,25 @@ impl Place {
         count(self.causeway(), metric, &[("database", &self.database), ("role", role)]).await
     }
 
+    /// Says on standard error how many of this run's transactions so far were those of pinned sessions, and what pinned
+    /// them; of a hundred at least `percent` must not have been.
+    pub async fn is_unpinned(&self, percent: u64) {
+        let ours = ("database", self.database.as_str());
+        let metrics = self.causeway().metrics().await;
+        let total = whole(metrics.sum("causeway_transactions_total", &[ours]));
+        let pinned = whole(metrics.sum("causeway_routing_decisions_total", &[ours, ("reason", "pinned")]));
+        let pins: Vec<String> = metrics
+            .label_values("causeway_pins_total", "reason")
+            .into_iter()
+            .map(|reason| (whole(metrics.sum("causeway_pins_total", &[ours, ("reason", &reason)])), reason))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, reason)| format!("{reason} {count}"))
+            .collect();
+        let report = format!("{pinned} of {total} transactions in pinned sessions; pins: {pins:?}\n");
+        std::io::stderr().write_all(report.as_bytes()).expect("standard error takes a line");
+        assert!(total > 0 && pinned * 100 <= total * (100 - percent), "{report}");
+    }
+
     /// The queries of this run's database on one node.
     pub async fn queries_on(&self, backend: &str) -> u64 {
         let labels = [("database", self.database.as_str()), ("backend", backend)];
@@ -214,7 +234,10 @@ impl Place {
 
 /// A counter of Causeway's, summed over the series with these labels.
 pub async fn count(causeway: &Causeway, metric: &str, labels: &[(&str, &str)]) -> u64 {
-    let value = causeway.metric(metric, labels).await;
+    whole(causeway.metric(metric, labels).await)
+}
+
+fn whole(value: f64) -> u64 {
     // A sum over nothing may be minus zero.
     format!("{}", value.abs()).parse().expect("counters are whole")
 }

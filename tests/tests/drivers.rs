@@ -95,6 +95,7 @@ async fn driver(make: impl Fn() -> Command) {
     through(SETTINGS, async |place: &Place| {
         conforms(make(), place).await;
         split_is_right(place).await;
+        place.is_unpinned(90).await;
     })
     .await;
 }
@@ -184,7 +185,7 @@ async fn tokio_postgres() {
         let source =
             format!("host=127.0.0.1 port={} user=postgres dbname={}", place.port(), place.database());
         let mut tasks = Vec::new();
-        for number in 0..16_i32 {
+        for number in 0..32_i32 {
             let source = source.clone();
             tasks.push(tokio::spawn(async move {
                 let (mut client, connection) =
@@ -201,6 +202,7 @@ async fn tokio_postgres() {
             task.await.expect("every client is served");
         }
         split_is_right(place).await;
+        place.is_unpinned(90).await;
     })
     .await;
 }

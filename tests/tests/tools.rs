@@ -70,7 +70,7 @@ async fn pgbench_reads_run_on_the_replicas() {
         }
         for protocol in ["simple", "extended", "prepared"] {
             let before = queries(place).await;
-            let options = ["-n", "-S", "-M", protocol, "-c", "16", "-j", "2", "-t", "250"];
+            let options = ["-n", "-S", "-M", protocol, "-c", "32", "-j", "2", "-t", "125"];
             let report = succeeds("pgbench", place.port(), place.database(), &options).await;
             assert!(report.contains("number of transactions actually processed: 4000/4000"), "{report}");
             assert!(report.contains("number of failed transactions: 0 "), "{report}");
@@ -83,6 +83,7 @@ async fn pgbench_reads_run_on_the_replicas() {
             // Equal weights give equal shares while the nodes are equally fast, which on a busy machine they are not.
             assert!((20..=80).contains(&percent), "{protocol}: pg-1 {first}, pg-2 {second}");
         }
+        place.is_unpinned(100).await;
     })
     .await;
 }

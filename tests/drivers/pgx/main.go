@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v4"
 )
 
-const clients = 16
+const clients = 32
 
 var (
 	ctx    = context.Background()
