@@ -25,7 +25,7 @@ use crate::registry::{ClientState, Registration};
 use crate::relay::{CANCEL_TIMEOUT, Event, Relayed};
 use crate::scratch;
 use crate::session::settings::SessionSettings;
-use crate::session::{Admitted, Connection, Lookups, Session, Told};
+use crate::session::{Admitted, Connection, Session, Told};
 use crate::socket::{self, ClientStream, Socket};
 
 /// How long a statement that may write, and that nobody waits for any more, keeps its place in the pool.
@@ -190,7 +190,7 @@ impl Client {
     /// Looks at what the client has sent.
     pub(crate) fn admit(&mut self) -> Result<Admitted, End> {
         let defined_lately = self.defined_until.is_some_and(|until| self.started < until);
-        let lookups = lookups(&self.shared, &mut self.home, self.started, defined_lately);
+        let lookups = self.home.lookups(&self.shared, self.started, defined_lately);
         self.session.admit(self.inbound.filled(), &lookups, &mut self.answer).map_err(End::Report)
     }
 
@@ -437,24 +437,6 @@ impl Client {
             vector.clear();
             scratch::give_back(vector);
         }
-    }
-}
-
-/// What a session of this home looks things up in, as of a moment.
-pub(crate) fn lookups<'a>(
-    shared: &'a Shared,
-    home: &'a mut Home,
-    now: Instant,
-    defined_lately: bool,
-) -> Lookups<'a> {
-    Lookups {
-        classifier: &shared.classifier,
-        registry: &shared.registry,
-        refusals: &shared.refusals,
-        level: home.level,
-        defined_lately,
-        catalogue: home.catalogue(now),
-        metrics: &shared.metrics.process,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::config::{Consistency, PoolMode, Snapshot};
 use crate::control::ControlPlane;
 use crate::metrics::DatabaseMetrics;
 use crate::pools::{NodeLoad, NodePool, PoolPolicy};
+use crate::session::Lookups;
 
 /// How long a session goes by the catalogue it was given: a tenth of the time that a new one takes to be loaded after
 /// a definition has changed.
@@ -176,6 +177,25 @@ impl Home {
         self.load_values.clear();
         self.load_values.extend(self.loads.iter().map(|load| load.load()));
         (&*self.control, &self.load_values)
+    }
+
+    /// What a session's statements are looked up in, as of `now`. `defined_lately`: it has defined code that the catalogue may
+    /// not know yet.
+    pub(crate) fn lookups<'a>(
+        &'a mut self,
+        shared: &'a Shared,
+        now: Instant,
+        defined_lately: bool,
+    ) -> Lookups<'a> {
+        Lookups {
+            classifier: &shared.classifier,
+            registry: &shared.registry,
+            refusals: &shared.refusals,
+            level: self.level,
+            defined_lately,
+            catalogue: self.catalogue(now),
+            metrics: &shared.metrics.process,
+        }
     }
 
     /// What is known of the database's objects, or was a moment before `now`.

@@ -12,7 +12,7 @@ use causeway_routing::Class;
 use causeway_routing::catalogue::Catalogue;
 use tokio::time::Instant;
 
-use crate::client::{Client, lookups};
+use crate::client::Client;
 
 /// How long a refusal is remembered: the function may have been mended in a way that no catalogue tells.
 const KEPT: Duration = Duration::from_mins(10);
@@ -128,7 +128,7 @@ impl Client {
         let Some(code) = code.filter(|code| is_refusal(*code)) else { return };
         self.session.belongs_to_primary();
         let database = Arc::clone(&self.home.database);
-        let lookups = lookups(&self.shared, &mut self.home, self.started, false);
+        let lookups = self.home.lookups(&self.shared, self.started, false);
         let refused = self.session.lone_text(self.inbound.filled(), &lookups);
         if let (Some((class, sql)), Some(catalogue)) = (refused, lookups.catalogue) {
             self.shared.refusals.remember(&database, (&class, &sql), catalogue, code);
