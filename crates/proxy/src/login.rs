@@ -9,7 +9,7 @@ use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease, Seat};
 use causeway_protocol::backend::{self, TransactionStatus, tag};
 use causeway_protocol::encode;
 use causeway_protocol::frame;
-use causeway_protocol::report::ErrorReport;
+use causeway_protocol::report::{ErrorReport, Severity};
 use causeway_protocol::sqlstate::SqlState;
 use causeway_protocol::startup::Startup;
 use tokio::time::Instant;
@@ -247,7 +247,7 @@ async fn wait_for_primary(home: &Home, deadline: Instant) -> Result<(), Turned> 
     if Instant::now() < deadline {
         return Ok(());
     }
-    Err(Turned::Report(no_primary(home)))
+    Err(Turned::Report(no_primary(home).with_severity(Severity::Fatal)))
 }
 
 /// Runs statements that change the state of a server's session, and that nobody waits for the answers of.
