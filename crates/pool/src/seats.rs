@@ -144,6 +144,18 @@ impl Seat {
     pub fn process_id(&self) -> i32 {
         self.card.process_id
     }
+
+    /// Whether this is the connection behind a lease.
+    pub fn is_of(&self, lease: &Lease) -> bool {
+        Arc::ptr_eq(&self.card, lease.card())
+    }
+
+    /// Lends the connection if it is idle and nobody waits for one.
+    pub fn try_checkout(&self) -> Option<Lease> {
+        let shared = self.shared.upgrade()?;
+        let conn = shared.lock().take_seat(self.slot, &self.card)?;
+        shared.lend(conn)
+    }
 }
 
 impl fmt::Debug for Seat {

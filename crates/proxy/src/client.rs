@@ -50,6 +50,8 @@ pub(crate) struct Client {
     pub(crate) entry: Registration,
     /// The connection to the primary whose process id the client was told.
     pub(crate) seat: Option<Seat>,
+    /// That connection has had temporary objects.
+    pub(crate) seat_has_schema: bool,
     pub(crate) held: Option<Held>,
     pub(crate) memory: Memory,
     /// The running unit has been answered.
@@ -124,6 +126,7 @@ impl Client {
             home,
             entry,
             seat,
+            seat_has_schema: false,
             held: None,
             unit_over: false,
             input_ended: false,
@@ -417,6 +420,7 @@ impl Client {
             tokio::spawn(abandon(held, self.session.lost()));
         }
         self.discard(reason);
+        self.close_seat_with_schema();
         if let End::Report(report) = &end {
             let report = report.clone().with_severity(Severity::Fatal);
             encode::error_response(&mut self.answer, &report);

@@ -1,6 +1,6 @@
 //! What a session has left on its server connection, asked of the server before anybody else gets it.
 
-use causeway_pool::CloseReason;
+use causeway_pool::{CloseReason, Seat};
 use causeway_routing::PinReason;
 use tokio::time::{Instant, timeout};
 
@@ -30,13 +30,19 @@ impl Client {
         self.unit_over = false;
         let Some(held) = &mut self.held else { return Ok(()) };
         let settled = self.session.settle(&mut held.lease.books);
+        let own = self.seat.as_ref().is_some_and(|seat| seat.is_of(&held.lease));
         if let Some(reason) = settled.pinned {
             self.home.metrics.pinned(reason);
         }
         self.show_pins();
         match settled.connection {
             Connection::Keep => {}
-            Connection::CheckIn => self.checkin(Instant::now()),
+            // The schema is the next client's to see, unless the connection is this one's own as long as it stays.
+            Connection::CheckIn if settled.had_temporary && !own => self.discard(CloseReason::UnknownState),
+            Connection::CheckIn => {
+                self.seat_has_schema |= settled.had_temporary;
+                self.checkin(Instant::now());
+            }
             Connection::Discard => self.discard(CloseReason::UnknownState),
         }
         Ok(())
@@ -83,6 +89,15 @@ impl Client {
         if self.pinned != pins {
             self.pinned = pins;
             self.entry.pin(pins);
+        }
+    }
+
+    /// The client is gone: its own connection serves nobody else if there were temporary objects.
+    pub(crate) fn close_seat_with_schema(&mut self) {
+        if self.seat_has_schema
+            && let Some(lease) = self.seat.as_ref().and_then(Seat::try_checkout)
+        {
+            lease.discard(CloseReason::ClientGone);
         }
     }
 

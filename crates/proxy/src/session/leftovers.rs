@@ -82,6 +82,9 @@ pub(crate) struct Settled {
     pub(crate) connection: Connection,
     /// The session keeps it from now on.
     pub(crate) pinned: Option<PinReason>,
+    /// There are no temporary objects any more. The server process keeps the schema for them, and tells: `myTempNamespace` in
+    /// src/backend/catalog/namespace.c.
+    pub(crate) had_temporary: bool,
 }
 
 // === impl Leftovers ===
@@ -338,14 +341,13 @@ impl Session {
             self.left.pins = PinSet::default();
         }
         let pins = self.left.pins;
-        // The server process keeps the schema, and tells: `myTempNamespace` in src/backend/catalog/namespace.c.
-        self.server.unclean |= before.without(pins).contains(PinReason::TemporaryTable);
+        let had_temporary = before.without(pins).contains(PinReason::TemporaryTable);
         let connection = match () {
             () if !pins.is_empty() => Connection::Keep,
             () if std::mem::take(&mut self.server.unclean) => Connection::Discard,
             () => Connection::CheckIn,
         };
-        Settled { connection, pinned: pins.without(before).first() }
+        Settled { connection, pinned: pins.without(before).first(), had_temporary }
     }
 
     fn learn(&mut self, answer: &[Option<Box<str>>], books: &mut Books) {
