@@ -189,8 +189,9 @@ impl Node {
             StopMode::Fast => Signal::INT,
             StopMode::Immediate => Signal::QUIT,
         };
-        send(pid, asked)?;
+        // First: once asked, it may be gone before it could be resumed.
         self.resume()?;
+        send(pid, asked)?;
         self.wait_until_down().await
     }
 
