@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use causeway_testkit::wire::Client;
-use causeway_testkit::{Causeway, Node, Sandbox, SandboxConfig, Signal, StopMode};
+use causeway_testkit::{Causeway, Node, Sandbox, Signal, StopMode};
 use causeway_tests::{code, count, reads_use_replicas, rows, serving, start, tags, value};
 use tokio::time::{Instant, sleep};
 
-const READ: &str = "SELECT n FROM counter";
+use crate::levels::{READ, servers, session};
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What Causeway complains of while nodes come and go.
@@ -22,15 +23,6 @@ const COMPLAINTS: [&str; 8] = [
     "nudge",
 ];
 
-/// Servers with one counter.
-async fn servers(replicas: usize) -> Sandbox {
-    let sandbox = Sandbox::start(SandboxConfig::with_replicas(replicas)).await.expect("the servers start");
-    let create = "CREATE TABLE counter (n int NOT NULL); INSERT INTO counter VALUES (0)";
-    sandbox.primary().sql("postgres", create).await.expect("a table");
-    sandbox.replicas_caught_up().await.expect("the replicas catch up");
-    sandbox
-}
-
 async fn causeway(sandbox: &Sandbox, settings: &str) -> Causeway {
     let causeway = start(sandbox, settings).await;
     for part in COMPLAINTS {
@@ -38,10 +30,6 @@ async fn causeway(sandbox: &Sandbox, settings: &str) -> Causeway {
     }
     reads_use_replicas(&causeway, "postgres", READ).await;
     causeway
-}
-
-async fn session(causeway: &Causeway) -> Client {
-    Client::login(causeway.port(), "postgres", "postgres").await
 }
 
 /// A session that chooses its level.

@@ -8,10 +8,10 @@ use causeway_testkit::{Causeway, Sandbox, SandboxConfig, wire::Client};
 use causeway_tests::{code, count, reads_use_replicas, start, tags, value};
 use tokio::time::{Instant, sleep};
 
-const READ: &str = "SELECT n FROM counter";
+pub(crate) const READ: &str = "SELECT n FROM counter";
 
 /// Servers with one counter.
-async fn servers(replicas: usize) -> Sandbox {
+pub(crate) async fn servers(replicas: usize) -> Sandbox {
     let sandbox = Sandbox::start(SandboxConfig::with_replicas(replicas)).await.expect("the servers start");
     let create = "CREATE TABLE counter (n int NOT NULL); INSERT INTO counter VALUES (0)";
     sandbox.primary().sql("postgres", create).await.expect("a table");
@@ -19,7 +19,7 @@ async fn servers(replicas: usize) -> Sandbox {
     sandbox
 }
 
-async fn session(causeway: &Causeway) -> Client {
+pub(crate) async fn session(causeway: &Causeway) -> Client {
     Client::login(causeway.port(), "postgres", "postgres").await
 }
 
