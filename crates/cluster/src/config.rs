@@ -36,7 +36,8 @@ pub struct Config {
     pub fence_source: FenceSource,
     /// The time after which an unanswered commit fence is reported; it is waited for all the same.
     pub commit_timeout: Duration,
-    /// The least time between two nudges: before version 17 each takes a transaction id.
+    /// The least time between two nudges: before version 17 each takes a transaction id. A fifth of it where others
+    /// have taken one since the last, or from that version on.
     pub nudge_interval: Duration,
     /// The limit of a connection attempt, login included, and of a probe's answer.
     pub timeout: Duration,

@@ -93,7 +93,7 @@ async fn a_thousand_reads_see_what_was_written_just_before() {
     readers[1].written += 1_000_000;
     let reads = async {
         for cycle in 0..1000 {
-            // One in twenty is asynchronous: those wait for a nudge, of which there are twenty a second.
+            // One in twenty is asynchronous: those wait for a nudge.
             readers[usize::from(cycle % 20 == 0)].cycle(&rig.cluster).await;
         }
     };
@@ -137,4 +137,49 @@ async fn tails_that_nobody_flushes_are_reached_soon() {
     waits.sort_unstable();
     println!("beside an open transaction fences were covered after {waits:?}");
     assert!(waits[5] < Duration::from_millis(100), "{waits:?}");
+}
+
+/// How many of so many tails the primary was made to flush, and how long readers waited for each on average.
+async fn tails(rig: &Rig, leave: impl AsyncFn()) -> (u64, Duration) {
+    const TAILS: u32 = 40;
+    let before = rig.cluster.totals().nudges;
+    let mut waited = Duration::ZERO;
+    for _ in 0..TAILS {
+        leave().await;
+        let begun = Instant::now();
+        let fence = rig.cluster.fence(begun).await.expect("the cluster lives");
+        assert!(covering(&rig.cluster, fence, begun + Duration::from_secs(10)).await.is_some());
+        waited += begun.elapsed();
+    }
+    (rig.cluster.totals().nudges - before, waited / TAILS)
+}
+
+/// Nothing a second that writers do not cause costs transaction ids; nobody waits long for those that they do.
+#[tokio::test]
+async fn the_primary_is_made_to_flush_as_often_as_others_commit() {
+    let rig = Rig::start(1).await;
+    let writer = rig.session("pg-0").await;
+    writer.batch_execute("SET synchronous_commit = off").await.unwrap();
+    let commit = async || writer.batch_execute("INSERT INTO kept VALUES (0)").await.unwrap();
+    // The first opens the connection that nudges; a busy machine may take its time now and then.
+    let mut soon = false;
+    for _ in 0..5 {
+        let (nudges, waited) = tails(&rig, commit).await;
+        println!("{nudges} nudges for 40 commits, waits of {waited:?}");
+        assert!(nudges <= 42, "{nudges}");
+        soon |= waited < Duration::from_millis(30);
+        if soon {
+            break;
+        }
+    }
+    assert!(soon, "as if there were one in 50 ms");
+
+    // Records without a transaction are worth one in 50 ms.
+    let message = "SELECT pg_logical_emit_message(false, 'test', '')";
+    let emit = async || writer.batch_execute(message).await.unwrap();
+    let begun = Instant::now();
+    let (nudges, waited) = tails(&rig, emit).await;
+    println!("{nudges} nudges for 40 messages in {:?}, waits of {waited:?}", begun.elapsed());
+    let most = begun.elapsed().as_millis() / 50 + 2;
+    assert!(u128::from(nudges) <= most, "{nudges} in {:?}", begun.elapsed());
 }
