@@ -24,6 +24,8 @@ pub struct Config {
     pub interval: Duration,
     /// The least time between the starts of two probes of the primary: the most that fences can cost it.
     pub min_interval: Duration,
+    /// How long a read may wait for others to share its probe with, where many read at a time.
+    pub gather: Duration,
     /// The least time between the starts of two probes of a replica whose position is waited for.
     pub poll_interval: Duration,
     /// The time between two probes of a node while there is no primary and somebody waits for a fence.
@@ -95,6 +97,7 @@ impl Config {
             max_lag: Duration::from_secs(10),
             interval: Duration::from_millis(250),
             min_interval: Duration::from_micros(200),
+            gather: Duration::from_millis(1),
             poll_interval: Duration::from_micros(500),
             search_interval: Duration::from_millis(10),
             pipeline: 1,

@@ -8,11 +8,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::config::{Config, NodeConfig};
+use crate::crowd::Crowd;
 use crate::instance::Instance;
+use crate::published::Published;
 use crate::source::FenceSource;
 use crate::state::State;
 use crate::totals::{Meter, ProbeKind};
-use crate::truth::{Key, Published};
+use crate::truth::Key;
 use crate::waiting::{Need, Want, is_behind};
 
 /// What a monitor has asked so far.
@@ -24,6 +26,8 @@ pub(crate) struct Pace {
     pub(crate) in_flight: usize,
     /// Since when a replica that was asked for its progress has made none.
     pub(crate) still: Option<Instant>,
+    /// Who waits for the primary's.
+    pub(crate) crowd: Crowd,
 }
 
 /// When to ask next, and what for.
@@ -56,12 +60,12 @@ impl State {
     pub(crate) fn need_fence(&self) {
         let now = self.nanos(Instant::now());
         self.loose.fetch_max(now, Ordering::SeqCst);
-        self.want_fence(now);
+        self.want_fence(now, true);
     }
 
     pub(crate) fn fence(&self, since: Instant) -> oneshot::Receiver<Fence> {
         let (reply, answer) = oneshot::channel();
-        {
+        let urgent = {
             let mut waiting = self.waiting();
             // Under the lock: a publication that this look misses finds the waiter.
             if let Some(fence) = self.published().fences.as_ref().and_then(|fences| fences.since(since)) {
@@ -70,11 +74,9 @@ impl State {
                 let _gone = reply.send(fence);
                 return answer;
             }
-            if !self.stopped.load(Ordering::SeqCst) {
-                waiting.add_fence(since, reply);
-            }
-        }
-        self.want_fence(self.nanos(since.min(Instant::now())));
+            !self.stopped.load(Ordering::SeqCst) && waiting.add_fence(since, reply)
+        };
+        self.want_fence(self.nanos(since.min(Instant::now())), urgent);
         answer
     }
 
@@ -108,7 +110,9 @@ impl State {
             let wanted = self.wanted().is_some_and(|wanted| wanted > last)
                 || pace.in_flight == 0 && self.waiting().wants_fences();
             if wanted {
-                return turn(ProbeKind::Fence, config.min_interval.min(config.interval));
+                let soonest = last + config.min_interval.min(config.interval);
+                let at = self.gathered_at(pace, config.gather).map_or(soonest, |at| at.max(soonest));
+                return Some(Turn { at, kind: ProbeKind::Fence });
             }
         }
         if pace.in_flight > 0 {
@@ -131,6 +135,13 @@ impl State {
                 turn(ProbeKind::Position, (stood / STILLNESS).clamp(poll, config.interval))
             }
         }
+    }
+
+    /// When enough will have come for one probe; `None` if they have.
+    fn gathered_at(&self, pace: &Pace, limit: Duration) -> Option<Instant> {
+        let enough = if pace.in_flight == 0 { pace.crowd.enough() } else { 0 };
+        let (readers, first) = self.waiting().gather(enough)?;
+        (readers < enough).then(|| first + pace.crowd.patience(limit))
     }
 
     /// Whether this monitor may ask for a fence before what it has asked was answered.
@@ -192,9 +203,12 @@ impl State {
         self.auditor.wanted();
     }
 
-    fn want_fence(&self, moment: u64) {
+    fn want_fence(&self, moment: u64, urgent: bool) {
         Meter::count(&self.meter.fences_wanted);
         self.wanted.fetch_max(moment, Ordering::SeqCst);
+        if !urgent {
+            return;
+        }
         let published = self.published();
         match published.primary {
             Some(_) if published.source == FenceSource::Commit => self.committer.wanted(),

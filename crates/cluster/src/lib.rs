@@ -14,6 +14,7 @@ mod catalogues;
 mod cluster;
 mod commit;
 mod config;
+mod crowd;
 mod demand;
 mod election;
 mod errand;
@@ -26,6 +27,7 @@ mod nudge;
 mod origin;
 mod position;
 mod probe;
+mod published;
 mod replication;
 mod ring;
 #[cfg(feature = "simulation")]

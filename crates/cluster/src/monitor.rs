@@ -190,6 +190,9 @@ impl Watch {
                 kind = talk.alarm.due(turn) => {
                     self.bell.disarm();
                     self.state.asking(self.key);
+                    if kind == ProbeKind::Fence {
+                        talk.pace.crowd.sent(self.state.waiting().gathered());
+                    }
                     link.ask(talk.ask(kind));
                 }
                 () = self.bell.rung() => talk.urgent |= self.bell.urgent.swap(false, Ordering::SeqCst),
@@ -276,6 +279,9 @@ impl Talk {
         let Some((requested, kind)) = self.flight.pop_front() else { return };
         state.meter.probed(kind, ProbeResult::Answered, requested.elapsed());
         self.answered = true;
+        if kind == ProbeKind::Fence {
+            self.pace.crowd.answered(requested.elapsed());
+        }
         let moved = self.shown.replace(position) != Some(position);
         if kind == ProbeKind::Position && (moved || self.pace.still.is_none()) {
             self.pace.still = Some(requested);

@@ -13,9 +13,10 @@ use crate::config::{Config, NodeConfig};
 use crate::faults::Faults;
 use crate::instance::Instance;
 use crate::monitor::Bell;
+use crate::published::Published;
 use crate::ring::Sample;
 use crate::totals::{Meter, Totals};
-use crate::truth::{Key, Origin, Published, Seat, Sighting, Terms, Truth};
+use crate::truth::{Key, Origin, Seat, Sighting, Terms, Truth};
 use crate::waiting::{Waiting, same_fences};
 
 /// Shared by the handles and the tasks of one cluster.
@@ -107,7 +108,10 @@ impl State {
     }
 
     pub(crate) fn sighted(&self, key: Key, sighting: Sighting) {
-        let given = self.update(|truth, now| truth.sighted(key, sighting, now));
+        let given = match self.sighted_again(key, sighting) {
+            Some(given) => given,
+            None => self.update(|truth, now| truth.sighted(key, sighting, now)),
+        };
         let published = self.published();
         if published.unflushed.is_none() || published.primary.is_none_or(|(primary, _)| primary != key) {
             return;
@@ -119,6 +123,28 @@ impl State {
         if stuck {
             self.nudge.notify_one();
         }
+    }
+
+    /// Fences hold for later moments, and nothing else is new: most answers are of that kind, and cost the least.
+    fn sighted_again(&self, key: Key, sighting: Sighting) -> Option<usize> {
+        let mut truth = self.truth();
+        let now = Instant::now();
+        if !truth.sighted_again(key, sighting, now) {
+            return None;
+        }
+        let standing = self.published.load().standing.clone();
+        let fresh = Arc::new(Published { standing, fences: truth.fences() });
+        // Still under the lock: publications are in the order of the changes.
+        self.published.store(fresh.clone());
+        drop(truth);
+        let given = self.waiting().settle(&fresh, true, now);
+        self.progress.send_modify(|count| *count = count.wrapping_add(1));
+        self.ring_replicas(&fresh, now);
+        Some(given)
+    }
+
+    fn truth(&self) -> MutexGuard<'_, Truth> {
+        self.truth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something was acknowledged by the primary.
@@ -167,7 +193,7 @@ impl State {
     /// Changes what is known, publishes the outcome, and wakes those who waited for it. The answer is how many
     /// fences were given to them.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Truth, Instant)) -> usize {
-        let mut truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut truth = self.truth();
         let now = Instant::now();
         change(&mut truth, now);
         let fresh = Arc::new(truth.publish());
@@ -195,7 +221,7 @@ impl State {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        let truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
+        let truth = self.truth();
         let tallies = truth.tallies.clone();
         drop(truth);
         self.meter.totals(&tallies)

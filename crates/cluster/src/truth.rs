@@ -11,6 +11,7 @@ use crate::election::{Epoch, Line, Outcome, Writer, elect};
 use crate::faults::{Fault, Faults};
 use crate::fences::Fences;
 use crate::instance::Instance;
+use crate::published::{Published, Standing};
 use crate::ring::{Ring, Sample};
 use crate::source::FenceSource;
 use crate::totals::Totals;
@@ -55,37 +56,6 @@ pub struct Observed {
     pub since: Instant,
     /// The replica shows everything acknowledged before this moment.
     pub as_of: Option<Instant>,
-}
-
-/// Everything readers see, published as a whole.
-#[derive(Debug, Default)]
-pub(crate) struct Published {
-    pub(crate) view: Arc<View>,
-    /// The monitors of the view's nodes.
-    pub(crate) keys: Vec<Key>,
-    pub(crate) fences: Option<Arc<Fences>>,
-    /// Where they come from.
-    pub(crate) source: FenceSource,
-    /// Why that is not what was configured.
-    pub(crate) source_why: Option<Arc<str>>,
-    /// The primary, and which server that is, while its monitor is connected.
-    pub(crate) primary: Option<(Key, Instance)>,
-    /// The same whether it is or not.
-    pub(crate) reign: Option<Reign>,
-    /// Counts the servers that were primaries, and the times between them in which the last one was known to be none.
-    pub(crate) era: u64,
-    /// Earlier primaries.
-    pub(crate) past: Arc<Past>,
-    /// Whose positions the fences are: the primary's, or the last one's.
-    pub(crate) sampled: Option<Key>,
-    /// What the primary had flushed, if that was not all.
-    pub(crate) unflushed: Option<Lsn>,
-    pub(crate) observed: Vec<Option<Observed>>,
-    /// Why a node is in its state, where that needs words.
-    pub(crate) why: Vec<Option<Cow<'static, str>>>,
-    pub(crate) epoch: Option<Epoch>,
-    /// Every node was tried once.
-    pub(crate) settled: bool,
 }
 
 #[derive(Debug)]
@@ -207,6 +177,24 @@ impl Truth {
         self.sample_former(key, sighting);
     }
 
+    /// The primary has answered the same as before. False if it has not: what follows from that is not known yet.
+    pub(crate) fn sighted_again(&mut self, key: Key, sighting: Sighting, now: Instant) -> bool {
+        let sighting = self.faults.seen(sighting, self.epoch.as_ref(), now);
+        let elected = self.primary().is_some_and(|primary| primary.key == key && primary.link == Link::Up);
+        let Some(seen) = self.primary().and_then(|primary| primary.seen).filter(|_| elected) else {
+            return false;
+        };
+        if self.formers.latest() == Some(key) || (Sighting { requested: seen.requested, ..sighting }) != seen
+        {
+            return false;
+        }
+        if let Some(primary) = self.member(key) {
+            primary.seen = Some(sighting);
+        }
+        self.sample();
+        true
+    }
+
     /// A commit on the primary, begun at `sent`, ended at `lsn`. It is a fence if that is still the primary.
     pub(crate) fn committed(&mut self, instance: Instance, sample: Sample) {
         if self.source.0 == FenceSource::Commit && self.primary_instance() == Some(instance) {
@@ -257,10 +245,9 @@ impl Truth {
             lineage: self.lineage.clone(),
             complaint: self.complaint(),
         };
-        Published {
+        let standing = Standing {
             view: Arc::new(view),
             keys: self.members.iter().map(|member| member.key).collect(),
-            fences: self.fences.clone(),
             source: self.source.0,
             source_why: self.source.1.clone(),
             primary: self.primary().map(|primary| primary.key).zip(self.primary_instance()),
@@ -273,7 +260,12 @@ impl Truth {
             why: self.members.iter().map(|member| member.why.clone()).collect(),
             epoch: self.epoch.clone(),
             settled: self.settled,
-        }
+        };
+        Published { standing: Arc::new(standing), fences: self.fences() }
+    }
+
+    pub(crate) fn fences(&self) -> Option<Arc<Fences>> {
+        self.fences.clone()
     }
 
     fn member(&mut self, key: Key) -> Option<&mut Member> {

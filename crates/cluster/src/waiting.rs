@@ -6,7 +6,8 @@ use causeway_routing::{Fence, NodeId, NodeView, Role};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::truth::{Key, Published};
+use crate::published::Published;
+use crate::truth::Key;
 
 /// A position that a replica has to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Need {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     fences: Vec<(Instant, oneshot::Sender<Fence>)>,
+    /// A probe is put off until so many wait for it, or for a time.
+    enough: usize,
     positions: Vec<Place>,
 }
 
@@ -50,8 +53,23 @@ pub(crate) enum Want {
 // === impl Waiting ===
 
 impl Waiting {
-    pub(crate) fn add_fence(&mut self, since: Instant, reply: oneshot::Sender<Fence>) {
+    /// Whether the monitor has to know at once.
+    pub(crate) fn add_fence(&mut self, since: Instant, reply: oneshot::Sender<Fence>) -> bool {
         self.fences.push((since, reply));
+        self.fences.len() == 1 || self.fences.len() >= self.enough
+    }
+
+    /// How many wait for a probe, and the moment that the first of them asks for. Whoever comes while `enough` do not is
+    /// told that the monitor need not know.
+    pub(crate) fn gather(&mut self, enough: usize) -> Option<(usize, Instant)> {
+        self.enough = enough;
+        let first = self.fences.iter().map(|(since, _)| *since).min()?;
+        Some((self.fences.len(), first))
+    }
+
+    /// How many wait for a probe.
+    pub(crate) fn gathered(&self) -> usize {
+        self.fences.len()
     }
 
     /// Answers at once if the need is met already.

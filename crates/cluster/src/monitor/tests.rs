@@ -251,6 +251,52 @@ async fn probes_start_no_sooner_than_the_minimum_after_one_another() {
     assert_eq!(rig.world().most_in_flight, 1);
 }
 
+/// How many fences so many readers get in a while, whose reads take 4 to 12 ms, and by how many probes.
+async fn shared(rig: &Rig, readers: u64) -> (usize, usize) {
+    rig.asked(0);
+    let until = Instant::now() + ms(4000);
+    let mut reading = JoinSet::new();
+    for reader in 0..readers {
+        let state = rig.state.clone();
+        let mut random = StdRng::seed_from_u64(reader);
+        reading.spawn(async move {
+            let mut fences = 0_usize;
+            while Instant::now() < until {
+                state.fence(Instant::now()).await.unwrap();
+                fences += 1;
+                sleep(Duration::from_micros(random.random_range(4000..12_000))).await;
+            }
+            fences
+        });
+    }
+    let mut fences = 0;
+    while let Some(some) = reading.join_next().await {
+        fences += some.unwrap();
+    }
+    (fences, rig.asked(0).len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_readers_wait_for_one_another_and_few_do_not() {
+    let quickly = |gather| move |config: &mut Config| (config.min_interval, config.gather) = (ms(1), gather);
+    let (each, together) = (Rig::with(quickly(ms(0))).await, Rig::with(quickly(ms(3))).await);
+    let (fences, probes) = shared(&each, 40).await;
+    let (gathered, shared_probes) = shared(&together, 40).await;
+    let per_probe = (fences / probes, gathered / shared_probes);
+    assert!(
+        per_probe.1 >= per_probe.0 * 3 / 2 && gathered * 5 >= fences * 4,
+        "{per_probe:?} {fences} {gathered}"
+    );
+    // Those who are left over from a crowd do not wait for it any longer.
+    shared(&together, 2).await;
+    let (fences, probes) = shared(&each, 2).await;
+    let (alone, probes_alone) = shared(&together, 2).await;
+    assert!(
+        alone * 50 >= fences * 49,
+        "{alone} fences instead of {fences}, by {probes_alone} probes instead of {probes}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_in_flight_where_that_is_configured() {
     let rig = Rig::with(|config| config.pipeline = 2).await;
@@ -281,6 +327,24 @@ async fn idle_nodes_are_asked_and_published_at_the_idle_interval_only() {
         assert!((38..=41).contains(&asked), "{asked} times in ten seconds");
     }
     assert!(*progress.borrow() - before <= 123);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fences_of_an_idle_primary_are_no_news_of_the_nodes() {
+    let rig = Rig::new().await;
+    let (before, begun) = (rig.state.publications(), Instant::now());
+    for _ in 0..100 {
+        assert_eq!(rig.fence().await.lsn, Lsn(100));
+    }
+    // The replicas are asked at the idle interval.
+    let asked = begun.elapsed().as_millis() / IDLE.as_millis() + 1;
+    assert!(u128::from(rig.state.publications() - before) <= 2 * asked);
+    rig.write(200);
+    let (before, now) = (rig.state.publications(), Instant::now());
+    assert_eq!(rig.fence().await.lsn, Lsn(200));
+    assert!(rig.state.publications() > before);
+    assert_eq!(rig.state.published().view.fence.unwrap().lsn, Lsn(200));
+    assert_eq!(rig.state.published().fences.as_ref().unwrap().since(now).unwrap().lsn, Lsn(200));
 }
 
 #[tokio::test(start_paused = true)]

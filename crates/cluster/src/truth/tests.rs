@@ -88,7 +88,7 @@ impl Scene {
 
     /// Each node's state, the primary's in capitals: "Sss" is a serving primary and two serving replicas.
     fn states(&self) -> String {
-        let view = self.truth.publish().view;
+        let view = self.truth.publish().view.clone();
         let letter = |node: &NodeView| {
             let letter = node.state.as_str().chars().next().unwrap_or('?');
             if view.primary == Some(node.id) { letter.to_ascii_uppercase() } else { letter }
@@ -129,7 +129,7 @@ fn nobody_is_primary_before_all_were_tried() {
     assert_eq!(scene.states(), "rSl", "the first to answer was a stale one");
     scene.replica(3, 10, 2, 100);
     assert_eq!(scene.states(), "rSs");
-    assert_eq!(line(scene.truth.publish().epoch), Some(Line { system_id: SYSTEM, timeline: 2 }));
+    assert_eq!(line(scene.truth.publish().epoch.clone()), Some(Line { system_id: SYSTEM, timeline: 2 }));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn promotion_moves_the_primary_and_restarts_the_fences() {
     assert_eq!(scene.states(), "rSs");
     scene.down(2, 50);
     assert_eq!(scene.states(), "rds", "a timeline never goes back");
-    let reasons = scene.truth.publish().why;
+    let reasons = scene.truth.publish().why.clone();
     assert_eq!(reasons[0].as_deref(), Some("it is on an older timeline than the newest seen"));
 }
 
@@ -386,7 +386,11 @@ fn a_remembered_lineage_refuses_a_stale_primary_that_is_alone() {
     let complaint = "node \"a\" takes writes on timeline 1, but timeline 2 was seen";
     assert_eq!(scene.complaint(), complaint);
     scene.truth.remember(kept(1));
-    assert_eq!(scene.truth.publish().epoch.map(|epoch| epoch.timeline), Some(2), "it never goes back");
+    assert_eq!(
+        scene.truth.publish().epoch.clone().map(|epoch| epoch.timeline),
+        Some(2),
+        "it never goes back"
+    );
     scene.primary(2, 5, 2, 100);
     assert_eq!(scene.states(), "rSd");
 }
@@ -407,7 +411,7 @@ fn flush_positions_are_fences_only_once_nothing_was_seen_against_them() {
     let mut scene = Scene::settled();
     let source = |scene: &Scene| {
         let published = scene.truth.publish();
-        (published.source, published.source_why.map(|why| why.to_string()))
+        (published.source, published.source_why.as_ref().map(ToString::to_string))
     };
     scene.truth.terms = Terms { source: FenceSource::Flush, ..TERMS };
     scene.unflushed(1, 5, 1, (110, 104));
@@ -472,7 +476,7 @@ fn a_new_configuration_keeps_what_is_known_by_key() {
     let nodes = [seat(3, "c", 5), seat(9, "d", 1), seat(1, "z", 0)];
     scene.truth.configure(&nodes, TERMS, scene.at(5));
     assert_eq!(scene.states(), "suS");
-    let view = scene.truth.publish().view;
+    let view = scene.truth.publish().view.clone();
     assert_eq!(
         view.nodes.iter().map(|n| (&*n.name, n.weight)).collect::<Vec<_>>(),
         [("c", 5), ("d", 1), ("z", 0)]
@@ -481,4 +485,42 @@ fn a_new_configuration_keeps_what_is_known_by_key() {
     assert_eq!(scene.fence(0), Some(100));
     scene.replica(2, 6, 9, 1);
     assert_eq!(scene.states(), "suS", "a removed monitor's last word counts for nothing");
+}
+
+#[test]
+fn the_same_answer_again_moves_only_what_fences_hold_for() {
+    let mut scene = Scene::settled();
+    let primary = |scene: &Scene, ms, lsn, timeline| Sighting {
+        requested: scene.at(ms),
+        instance: instance(SYSTEM),
+        timeline,
+        position: Position::Inserted { end: Lsn(lsn), flushed: Lsn(lsn) },
+    };
+    let again = |scene: &mut Scene, key, sighting: Sighting| {
+        let now = sighting.requested + Duration::from_millis(1);
+        scene.truth.sighted_again(Key(key), sighting, now)
+    };
+    let before = scene.truth.publish();
+    let same = primary(&scene, 50, 100, 1);
+    assert!(again(&mut scene, 1, same));
+    let after = scene.truth.publish();
+    assert_eq!(format!("{:?}", before.view), format!("{:?}", after.view));
+    let fences = scene.truth.fences().unwrap();
+    assert_eq!(fences.since(scene.at(50)).unwrap().lsn, Lsn(100));
+    assert_eq!(fences.since(scene.at(51)), None);
+    // Another position, another timeline, another node's answer and one after a lost connection are looked into.
+    for (key, sighting) in [
+        (1, primary(&scene, 60, 101, 1)),
+        (1, primary(&scene, 60, 100, 2)),
+        (2, primary(&scene, 60, 100, 1)),
+        (1, Sighting { position: Position::Replayed(Lsn(100)), ..primary(&scene, 60, 100, 1) }),
+    ] {
+        assert!(!again(&mut scene, key, sighting), "{sighting:?}");
+    }
+    scene.lost(1, 70);
+    let same = primary(&scene, 80, 100, 1);
+    assert!(!again(&mut scene, 1, same));
+    scene.primary(1, 90, 1, 100);
+    let same = primary(&scene, 95, 100, 1);
+    assert!(again(&mut scene, 1, same));
 }
