@@ -97,7 +97,7 @@ impl Config {
             max_lag: Duration::from_secs(10),
             interval: Duration::from_millis(250),
             min_interval: Duration::from_micros(200),
-            gather: Duration::from_millis(1),
+            gather: Duration::from_millis(2),
             poll_interval: Duration::from_micros(500),
             search_interval: Duration::from_millis(10),
             pipeline: 1,
