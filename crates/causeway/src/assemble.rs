@@ -40,6 +40,7 @@ pub fn cluster_config(cluster: &config::Cluster) -> causeway_cluster::Config {
     let nodes = cluster.nodes.iter().map(node).collect();
     causeway_cluster::Config {
         max_lag: cluster.max_lag,
+        overrides: cluster.overrides.clone(),
         interval: cluster.check_interval,
         timeout: cluster.check_timeout,
         fence_source: match cluster.fence_source {

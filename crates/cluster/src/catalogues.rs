@@ -103,9 +103,15 @@ impl Catalogues {
         }
     }
 
-    /// The configuration has changed: rests under way were measured by the old one.
+    /// The configuration has changed: rests under way were measured by the old one, and what was judged by other overrides
+    /// holds no longer.
     pub(crate) fn reconfigured(&self) {
+        let config = self.state.config();
         for entry in self.entries.load().values() {
+            let overrides = config.overrides(&entry.database);
+            if entry.current.load().as_ref().is_some_and(|current| current.loaded.overrides != overrides) {
+                entry.current.store(None);
+            }
             entry.bell.notify_one();
         }
     }
@@ -188,10 +194,10 @@ impl Keeper {
         let primary = view.primary.and_then(|id| view.node(id)).ok_or(LoadError::NoPrimary)?;
         let node = config.nodes.iter().find(|node| node.name == primary.name).ok_or(LoadError::NoPrimary)?;
         let login = config.monitor.login(node, &self.entry.database, config.timeout);
-        let current = self.entry.current.load();
-        let known = current.as_ref().map(|current| current.loaded.fingerprint.clone());
-        drop(current);
-        load::load(login, config.timeout, known.as_deref()).await
+        let overrides = config.overrides(&self.entry.database);
+        let current = self.entry.current.load_full().filter(|current| current.loaded.overrides == overrides);
+        let known = current.map(|current| current.loaded.fingerprint.clone());
+        load::load(login, config.timeout, known.as_deref(), overrides).await
     }
 
     /// Books the outcome of a load that began at `begun`; `None` means that nothing has changed.

@@ -1,9 +1,11 @@
 //! What a cluster's monitors need to know.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_routing::Overrides;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::election::Writer;
@@ -45,6 +47,8 @@ pub struct Config {
     pub timeout: Duration,
     /// The age at which a catalogue in use is compared with the database's again.
     pub catalogue_refresh: Duration,
+    /// What holds of functions and tables whatever their database says, by database; `"*"` stands for all others.
+    pub overrides: HashMap<Box<str>, Arc<Overrides>>,
     /// The pauses between attempts to reach a node that does not answer.
     pub reconnect: Reconnect,
     /// What answers in place of servers.
@@ -107,10 +111,16 @@ impl Config {
             nudge_interval: Duration::from_millis(50),
             timeout: Duration::from_secs(1),
             catalogue_refresh: Duration::from_secs(10),
+            overrides: HashMap::new(),
             reconnect: Reconnect::default(),
             #[cfg(feature = "simulation")]
             simulation: None,
         }
+    }
+
+    /// What holds of the functions and tables of this database.
+    pub(crate) fn overrides(&self, database: &str) -> Arc<Overrides> {
+        self.overrides.get(database).or_else(|| self.overrides.get("*")).cloned().unwrap_or_default()
     }
 
     /// A number from 0 to 1, by which monitors of several routers do not come all at once.

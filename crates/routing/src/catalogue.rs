@@ -13,6 +13,7 @@ use crate::builtin;
 use crate::class::Kind;
 use crate::classify::{Limits, classify};
 use crate::memo::Identity;
+use crate::overrides::{Forced, Overrides};
 use crate::reason::Reason;
 use crate::symbols::{Call, Name, Symbols};
 
@@ -112,6 +113,7 @@ pub struct CatalogueBuilder {
     casts: Vec<CastRow>,
     code: Vec<CodeRow>,
     reach: Vec<ReachRow>,
+    overrides: Overrides,
 }
 
 type Map<T> = HashMap<Box<str>, T, BuildHasherDefault<SipHasher13>>;
@@ -194,6 +196,11 @@ impl CatalogueBuilder {
         self.reach.push(row);
     }
 
+    /// What holds of functions and tables whatever the rows say.
+    pub fn overrides(&mut self, overrides: Overrides) {
+        self.overrides = overrides;
+    }
+
     /// Judges everything. Views take a parse each.
     pub fn build(self) -> Catalogue {
         Catalogue::build(self)
@@ -210,7 +217,7 @@ impl Catalogue {
                 let judgement = volatility(row.volatility, Reason::UnknownOperatorOrType);
                 ((row.schema, row.name), judgement)
             })),
-            functions: functions(rows.functions),
+            functions: functions(rows.functions, &rows.overrides),
             running: Running::new(&rows.code, &rows.reach),
             ..Self::default()
         };
@@ -220,7 +227,7 @@ impl Catalogue {
         let everywhere = casts.iter().any(|cast| cast.implicit || is_own(&cast.target.0));
         catalogue.judge_types(rows.types, &casts);
         catalogue.poisoned = (hidden || everywhere).then_some(Reason::UnknownOperatorOrType);
-        catalogue.judge_relations(rows.relations, &rows.inheritance);
+        catalogue.judge_relations(rows.relations, &rows.inheritance, &rows.overrides);
         let names =
             catalogue.relations.keys().chain(catalogue.types.keys()).chain(catalogue.functions.keys());
         catalogue.running.know(names.map(|name| &**name));
@@ -322,11 +329,18 @@ impl Catalogue {
 
     /// Judges tables at once, then views as soon as all they read is judged, then those with heirs by their heirs.
     /// What is left over reads itself, or something unknown.
-    fn judge_relations(&mut self, rows: Vec<RelationRow>, inheritance: &[InheritanceRow]) {
+    fn judge_relations(
+        &mut self,
+        rows: Vec<RelationRow>,
+        inheritance: &[InheritanceRow],
+        overrides: &Overrides,
+    ) {
         let mut judged: HashMap<(String, String), Judgement> = HashMap::new();
         let mut views = Vec::new();
         for row in rows.into_iter().filter(|row| !is_own(&row.schema)) {
+            let forced = overrides.table(&row.schema, &row.name);
             let judgement = match (row.kind, row.definition) {
+                _ if forced.is_some() => forced.map_or(Ok(()), |f| f.over_table(row.kind, row.persistence)),
                 ('v', Some(definition)) => {
                     let class = classify(definition.as_bytes(), &Limits::default());
                     if class.kind == Kind::Read {
@@ -349,8 +363,10 @@ impl Catalogue {
             let mut changed = false;
             for row in inheritance {
                 let child = judged.get(&row.child).copied().unwrap_or(Err(Reason::UnknownRelation));
+                let forced = overrides.table(&row.parent.0, &row.parent.1) == Some(Forced::Read);
                 if let (Err(reason), Some(parent)) = (child, judged.get_mut(&row.parent))
                     && parent.is_ok()
+                    && (!forced || matches!(reason, Reason::TempOrUnlogged | Reason::Configured))
                 {
                     *parent = Err(reason);
                     changed = true;
@@ -444,13 +460,15 @@ fn by_name(rows: impl Iterator<Item = ((String, String), Judgement)>) -> Map<Obj
     gathered.into_iter().map(|(name, objects)| (name, objects.into_boxed_slice())).collect()
 }
 
-fn functions(rows: Vec<FunctionRow>) -> Map<Box<[Function]>> {
+fn functions(rows: Vec<FunctionRow>, overrides: &Overrides) -> Map<Box<[Function]>> {
     let mut gathered: Map<Vec<Function>> = Map::default();
     for row in rows.into_iter().filter(|row| !is_own(&row.schema)) {
-        let judgement = match () {
-            () if builtin::runs_text(&row.name) => Err(Reason::VolatileFunction),
-            () if builtin::is_harmless_extension_function(&row.name) => Ok(()),
-            () => volatility(row.volatility, Reason::VolatileFunction),
+        let judgement = match overrides.function(&row.schema, &row.name) {
+            Some(Forced::Read) => Ok(()),
+            Some(Forced::Primary) => Err(Reason::Configured),
+            None if builtin::runs_text(&row.name) => Err(Reason::VolatileFunction),
+            None if builtin::is_harmless_extension_function(&row.name) => Ok(()),
+            None => volatility(row.volatility, Reason::VolatileFunction),
         };
         let function = Function {
             schema: row.schema.into_boxed_str(),

@@ -57,6 +57,8 @@ reasons! {
     TempOrUnlogged = "temp_or_unlogged",
     /// It reads a table with row-level security, whose policies may do anything.
     RowSecurity = "row_security",
+    /// The configuration sends whatever uses a function or a table that it names to the primary.
+    Configured = "configured",
     /// No parser could read it.
     Unparsable = "unparsable",
     /// It is longer, or nested deeper, than classification will follow.

@@ -14,6 +14,7 @@ mod prepared;
 mod process_ids;
 mod read_write;
 mod resources;
+mod routes;
 mod settings;
 mod soak;
 mod startup;

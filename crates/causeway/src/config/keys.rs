@@ -59,6 +59,8 @@ pub const KEYS: &[Key] = &[
     key("consistency.fallback", "primary"),
     key("consistency.fallback_limit", "32"),
     key("consistency.lost_writes", "error"),
+    bare("routing.functions.<name>"),
+    bare("routing.tables.<name>"),
     bare("auth.rules[].address"),
     bare("auth.rules[].database"),
     bare("auth.rules[].user"),
@@ -71,6 +73,8 @@ pub const KEYS: &[Key] = &[
     bare("databases.<name>.consistency.wait"),
     bare("databases.<name>.consistency.fallback"),
     bare("databases.<name>.consistency.lost_writes"),
+    bare("databases.<name>.routing.functions.<name>"),
+    bare("databases.<name>.routing.tables.<name>"),
     bare("users.<name>.password"),
     bare("users.<name>.password_file"),
     bare("users.<name>.scram_verifier"),
@@ -97,3 +101,6 @@ pub(super) const SECRETS: [&str; 2] = [".password", ".scram_verifier"];
 
 /// The sections whose keys are names of the operator's own.
 pub(super) const NAMED: [&str; 3] = ["clusters", "databases", "users"];
+
+/// The sections whose keys are patterns of names of the databases.
+pub(super) const PATTERNS: [&str; 2] = ["routing.functions", "routing.tables"];

@@ -10,6 +10,7 @@ mod model;
 mod problem;
 mod raw;
 mod reader;
+mod routing;
 mod scalars;
 mod tls;
 mod validate;
@@ -92,7 +93,8 @@ fn flatten(tree: &Tree) -> Vec<Written> {
                 for (key, node) in entries {
                     let dot = if depth == 0 { "" } else { "." };
                     let path = format!("{}{dot}{key}", at.path);
-                    let named = depth == 1 && keys::NAMED.contains(&at.pattern.as_str());
+                    let named = depth == 1 && keys::NAMED.contains(&at.pattern.as_str())
+                        || keys::PATTERNS.iter().any(|key| at.pattern.ends_with(key));
                     let pattern = format!("{}{dot}{}", at.pattern, if named { "<name>" } else { key });
                     walk(node, &Written { path, pattern, text: String::new() }, depth + 1, out);
                 }

@@ -1,6 +1,8 @@
 //! A configuration that has been read and checked.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_pool::Address;
@@ -104,6 +106,8 @@ pub struct Cluster {
     pub check_interval: Duration,
     /// A node that does not answer within this is down.
     pub check_timeout: Duration,
+    /// Functions and tables that are forced either way, by database; `"*"` stands for all others.
+    pub overrides: HashMap<Box<str>, Arc<causeway_routing::Overrides>>,
 }
 
 /// An entry of `nodes`.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::model::{Fallback, LogFormat, LogLevel, LostWrites, Method, Mode, Source, TlsMode};
+use super::routing::ForcedTo;
 use super::scalars::{
     Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
 };
@@ -19,6 +20,7 @@ pub(super) struct File {
     pub(super) clusters: Option<BTreeMap<Name, Cluster>>,
     pub(super) pool: Option<Pool>,
     pub(super) consistency: Option<Consistency>,
+    pub(super) routing: Option<Routing>,
     pub(super) auth: Option<Auth>,
     pub(super) databases: Option<BTreeMap<String, Option<Database>>>,
     pub(super) users: Option<BTreeMap<String, Option<User>>>,
@@ -121,6 +123,13 @@ pub(super) struct ConsistencyOverrides {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a map with functions and tables")]
+pub(super) struct Routing {
+    pub(super) functions: Option<BTreeMap<String, ForcedTo>>,
+    pub(super) tables: Option<BTreeMap<String, ForcedTo>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a map with rules")]
 pub(super) struct Auth {
     pub(super) rules: Option<Vec<Rule>>,
@@ -141,6 +150,7 @@ pub(super) struct Database {
     pub(super) cluster: Option<Word>,
     pub(super) pool: Option<PoolOverrides>,
     pub(super) consistency: Option<ConsistencyOverrides>,
+    pub(super) routing: Option<Routing>,
 }
 
 #[derive(Debug, Default, Deserialize)]

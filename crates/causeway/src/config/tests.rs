@@ -327,3 +327,37 @@ fn every_field_is_listed() {
     listed.sort();
     assert_eq!(fields, listed);
 }
+
+/// What is said of a database goes before what is said of all, and reaches the cluster that holds it.
+#[test]
+fn functions_and_tables_are_forced_by_database() {
+    use causeway_routing::{Forced, Overrides, Pattern};
+    let rules = |rules: &[(&str, Forced)]| {
+        rules.iter().map(|(text, forced)| (Pattern::parse(text).unwrap(), *forced)).collect::<Vec<_>>()
+    };
+    let text = "\
+routing: { functions: { \"app.get_*\": read }, tables: { \"audit.*\": primary } }
+databases: { \"*\": {}, app: { routing: { functions: { get_x: primary } } } }
+";
+    let config = read(&format!("{MINIMAL}{text}")).unwrap();
+    let overrides = &config.clusters[0].overrides;
+    let general =
+        Overrides::new(rules(&[("app.get_*", Forced::Read)]), rules(&[("audit.*", Forced::Primary)]));
+    assert_eq!(*overrides["*"], Overrides::default().over(&general));
+    let own = Overrides::new(rules(&[("get_x", Forced::Primary)]), Vec::new());
+    assert_eq!(*overrides["app"], own.over(&general));
+    let written = config.written.iter().find(|written| written.path == "routing.tables.audit.*").unwrap();
+    assert_eq!((&*written.pattern, &*written.text), ("routing.tables.<name>", "primary"));
+    for (more, message) in [
+        (
+            "routing: { tables: { pg_catalog.pg_class: read } }",
+            "c.yaml:6:22: routing.tables.pg_catalog.pg_class: the functions and tables of PostgreSQL itself cannot be forced",
+        ),
+        (
+            "routing: { functions: { f: replica } }",
+            "c.yaml:6:28: routing.functions.f: unknown word \"replica\"; expected one of `read`, `primary`",
+        ),
+    ] {
+        assert_eq!(mistakes(&format!("{MINIMAL}{more}")), message);
+    }
+}

@@ -1,7 +1,8 @@
 //! From the shape of the file to its meaning: defaults, references, limits between values.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_protocol::scram::Verifier;
@@ -55,6 +56,10 @@ impl Validation<'_> {
         self.problems.push(Problem::value(path, message));
     }
 
+    pub(super) fn refuse_key(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
     /// A duration that may not be zero.
     fn positive(&mut self, value: Option<Span>, default: Duration, path: KeyPath) -> Duration {
         let duration = span(value, default);
@@ -68,10 +73,11 @@ impl Validation<'_> {
         let listen = self.listen(file.listen);
         let tls = file.tls.and_then(|tls| self.tls(tls));
         let state_dir = file.state_dir.map(|word| self.directory(&word.0, top("state_dir")));
-        let clusters = self.clusters(file.clusters.unwrap_or_default());
+        let mut clusters = self.clusters(file.clusters.unwrap_or_default());
         let pool = self.pool(file.pool.unwrap_or_default());
         let rules = self.rules(file.auth.unwrap_or_default().rules.unwrap_or_default());
-        let databases = self.databases(file.databases, &clusters);
+        let routing = self.routing(file.routing, &top("routing"));
+        let databases = self.databases(file.databases, &mut clusters, &routing);
         let users = self.users(file.users.unwrap_or_default());
         let admins = file.admin.unwrap_or_default().users.unwrap_or_default();
         let limits = file.limits.unwrap_or_default();
@@ -143,6 +149,7 @@ impl Validation<'_> {
                 Duration::from_secs(1),
                 path.key("check_timeout"),
             ),
+            overrides: HashMap::new(),
             name,
         }
     }
@@ -276,7 +283,8 @@ impl Validation<'_> {
     fn databases(
         &mut self,
         databases: Option<BTreeMap<String, Option<raw::Database>>>,
-        clusters: &[Cluster],
+        clusters: &mut [Cluster],
+        general: &causeway_routing::Overrides,
     ) -> Vec<(String, Database)> {
         let everything = || BTreeMap::from([("*".to_owned(), None)]);
         let mut checked = Vec::new();
@@ -286,8 +294,12 @@ impl Validation<'_> {
                 let message = format!("the name {name:?} belongs to the console");
                 self.problems.push(Problem::key(path.clone(), message));
             }
-            let raw::Database { cluster, pool, consistency } = database.unwrap_or_default();
+            let raw::Database { cluster, pool, consistency, routing } = database.unwrap_or_default();
             let cluster = self.cluster_of(cluster.as_ref(), clusters, &path);
+            let routing = self.routing(routing, &path.key("routing")).over(general);
+            if let Some(cluster) = clusters.get_mut(cluster) {
+                cluster.overrides.insert(name.as_str().into(), Arc::new(routing));
+            }
             checked.push((name, Database { cluster, overrides: overrides(pool, consistency) }));
         }
         checked

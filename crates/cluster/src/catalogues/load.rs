@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_routing::Overrides;
 use causeway_routing::catalogue::{
     CastRow, Catalogue, CatalogueBuilder, CodeRow, FunctionRow, InheritanceRow, OperatorRow, ReachRow,
     RelationRow, TypeRow,
@@ -22,6 +23,8 @@ use crate::error::describe;
 pub(super) struct Loaded {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) fingerprint: String,
+    /// By what it was judged, besides the database.
+    pub(super) overrides: Arc<Overrides>,
     /// How many objects the database has.
     pub(super) size: u64,
 }
@@ -56,6 +59,7 @@ pub(super) async fn load(
     login: tokio_postgres::Config,
     limit: Duration,
     known: Option<&str>,
+    overrides: Arc<Overrides>,
 ) -> Result<Option<Loaded>, LoadError> {
     let mut client = connect(login, limit).await?;
     let transaction = client
@@ -76,12 +80,14 @@ pub(super) async fn load(
     if size > MOST_OBJECTS {
         return Err(LoadError::TooLarge(size));
     }
-    let builder = read(&transaction).await?;
+    let mut builder = read(&transaction).await?;
+    builder.overrides(Overrides::clone(&overrides));
     transaction.commit().await?;
     drop(client);
     // Thousands of views are a matter of seconds, which the monitors do not have.
     let catalogue = tokio::task::spawn_blocking(|| builder.build()).await?;
-    Ok(Some(Loaded { catalogue: Arc::new(catalogue.with_identity(rand::random())), fingerprint, size }))
+    let catalogue = Arc::new(catalogue.with_identity(rand::random()));
+    Ok(Some(Loaded { catalogue, fingerprint, overrides, size }))
 }
 
 /// A connection that no pool gets back: none stays in a client's database.

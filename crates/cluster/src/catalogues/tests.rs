@@ -1,5 +1,5 @@
 use causeway_routing::catalogue::CatalogueBuilder;
-use causeway_routing::{Lsn, NodeId};
+use causeway_routing::{Lsn, NodeId, Overrides};
 use tokio::time::sleep;
 
 use super::*;
@@ -65,11 +65,34 @@ async fn what_could_not_be_verified_for_long_is_not_given_out() {
     let catalogues = catalogues();
     assert!(catalogues.current("shop").is_none());
     let catalogue = Arc::new(CatalogueBuilder::new().build());
-    let loaded = Loaded { catalogue, fingerprint: "1".to_owned(), size: 0 };
+    let loaded = Loaded { catalogue, fingerprint: "1".to_owned(), overrides: Arc::default(), size: 0 };
     let entry = catalogues.entries.load().get("shop").cloned().unwrap();
     entry.current.store(Some(Arc::new(Current { loaded, verified: Instant::now() })));
     sleep(Duration::from_mins(5)).await;
     assert!(catalogues.current("shop").is_some(), "there is no primary by which it could have been changed");
     elect(&catalogues.state);
     assert!(catalogues.current("shop").is_none(), "there is one now, and it cannot be asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_judged_by_other_overrides_is_not_given_out() {
+    let catalogues = catalogues();
+    assert!(catalogues.current("shop").is_none());
+    let catalogue = Arc::new(CatalogueBuilder::new().build());
+    let loaded = Loaded { catalogue, fingerprint: "1".to_owned(), overrides: Arc::default(), size: 0 };
+    let entry = catalogues.entries.load().get("shop").cloned().unwrap();
+    entry.current.store(Some(Arc::new(Current { loaded, verified: Instant::now() })));
+    catalogues.reconfigured();
+    assert!(catalogues.current("shop").is_some(), "nothing has changed for it");
+    let mut config = Config::clone(&catalogues.state.config());
+    let pattern = causeway_routing::Pattern::parse("f").unwrap();
+    let forced = Overrides::new(vec![(pattern, causeway_routing::Forced::Read)], Vec::new());
+    config.overrides.insert("other".into(), Arc::new(forced.clone()));
+    catalogues.state.configure(config.clone(), vec![(Key(1), Arc::default())]);
+    catalogues.reconfigured();
+    assert!(catalogues.current("shop").is_some(), "nothing has changed for it");
+    config.overrides.insert("*".into(), Arc::new(forced));
+    catalogues.state.configure(config, vec![(Key(1), Arc::default())]);
+    catalogues.reconfigured();
+    assert!(catalogues.current("shop").is_none());
 }

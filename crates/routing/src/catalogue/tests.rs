@@ -231,3 +231,59 @@ fn what_acts_without_being_named_poisons_everything() {
         assert_eq!(reason(&cast, "SELECT lower('x')"), expected);
     }
 }
+
+#[test]
+fn functions_and_tables_are_forced_either_way() {
+    use crate::overrides::{Forced, Overrides, Pattern};
+    let rules = |rules: &[(&str, Forced)]| {
+        rules.iter().map(|(text, forced)| (Pattern::parse(text).unwrap(), *forced)).collect::<Vec<_>>()
+    };
+    let functions = rules(&[("s.read_*", Forced::Read), ("audit_*", Forced::Primary)]);
+    let tables =
+        rules(&[("s.f_*", Forced::Read), ("audit.*", Forced::Primary), ("s.heir_p", Forced::Primary)]);
+    let catalogue = build(|builder| {
+        builder.overrides(Overrides::new(functions, tables));
+        for (name, volatility) in [("read_volatile", 'v'), ("other_volatile", 'v'), ("audit_stable", 's')] {
+            builder.function(function("s", name, 1, volatility));
+        }
+        builder.relation(relation("audit", "log", 'r'));
+        builder.relation(RelationRow { row_security: true, ..relation("s", "f_secured", 'r') });
+        builder.relation(RelationRow { persistence: 'u', ..relation("s", "f_unlogged", 'r') });
+        builder.relation(relation("s", "f_sequence", 'S'));
+        builder.relation(view("s", "f_view", "SELECT s.other_volatile(1)"));
+        builder.relation(view("s", "through", "SELECT s.read_volatile(v.a) FROM s.f_view v"));
+        builder.relation(view("s", "through_log", "SELECT 1 FROM audit.log"));
+        for (parent, child) in [("parent", "heir_p"), ("f_parent", "secured"), ("f_parent_u", "f_unlogged")] {
+            builder.relation(relation("s", parent, 'p'));
+            builder.inheritance(InheritanceRow { parent: owned("s", parent), child: owned("s", child) });
+        }
+        builder.relation(relation("s", "heir_p", 'r'));
+        builder.relation(RelationRow { row_security: true, ..relation("s", "secured", 'r') });
+    });
+    for (sql, expected) in [
+        ("SELECT s.read_volatile(1)", Reason::Read),
+        ("SELECT read_volatile(1)", Reason::Read),
+        ("SELECT s.read_volatile(1, 2)", Reason::UnknownFunction),
+        ("SELECT s.read_unknown(1)", Reason::UnknownFunction),
+        ("SELECT s.other_volatile(1)", Reason::VolatileFunction),
+        ("SELECT s.audit_stable(1)", Reason::Configured),
+        ("SELECT * FROM audit.log", Reason::Configured),
+        ("SELECT * FROM log", Reason::Configured),
+        ("SELECT * FROM s.f_secured", Reason::Read),
+        ("SELECT * FROM s.f_unlogged", Reason::TempOrUnlogged),
+        ("SELECT * FROM s.f_sequence", Reason::NodeLocal),
+        ("SELECT * FROM s.f_view", Reason::Read),
+        ("SELECT * FROM s.through", Reason::Read),
+        ("SELECT * FROM s.through_log", Reason::UnprovenView),
+        ("SELECT * FROM s.parent", Reason::Configured),
+        ("SELECT * FROM s.f_parent", Reason::Read),
+        ("SELECT * FROM s.f_parent_u", Reason::TempOrUnlogged),
+        // Whatever is said of names, a statement that writes or locks does.
+        ("SELECT * FROM s.f_secured FOR UPDATE", Reason::Locking),
+        ("SELECT s.read_volatile(1), nextval('x')", Reason::VolatileFunction),
+        ("WITH x AS (DELETE FROM s.f_secured RETURNING 1) SELECT s.read_volatile(1)", Reason::Write),
+        ("SELECT s.read_volatile(1) INTO y", Reason::Write),
+    ] {
+        assert_eq!(reason(&catalogue, sql), expected, "{sql}");
+    }
+}
