@@ -103,6 +103,7 @@ pub fn snapshot(
         any_database: databases.remove("*"),
         databases,
         users,
+        peers: config.peers.iter().map(peer).collect(),
         auth_rules: config.rules.iter().map(rule).collect(),
         defaults: defaults(config),
         tls: config
@@ -110,6 +111,10 @@ pub fn snapshot(
             .as_ref()
             .map(|tls| Tls { server: tls.server.clone(), required: tls.mode == TlsMode::Require }),
     }
+}
+
+fn peer(peer: &config::HostPort) -> Address {
+    Address::Tcp { host: peer.host.as_str().into(), port: peer.port }
 }
 
 fn defaults(config: &Config) -> Defaults {

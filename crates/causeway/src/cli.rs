@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{LogFormat, LogLevel};
 use crate::exit::Exit;
-use crate::serve::{self, Options};
+use crate::serve::{self, Options, Program};
 use crate::{dev, epoch, route, version};
 
 /// A connection-pooling PostgreSQL proxy that makes streaming replicas safe to read from.
@@ -43,7 +43,7 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serves clients until SIGTERM or SIGINT; SIGHUP reloads the configuration.
+    /// Serves clients until SIGTERM or SIGINT; SIGHUP reloads the configuration, SIGUSR2 has a new process take over.
     Run,
     /// Reads the configuration and prints every mistake in it.
     Check,
@@ -122,7 +122,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
             return if error.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };
-    let options = Options { file: common.config, log_level: common.log_level, log_format: common.log_format };
+    let options = Options {
+        file: common.config,
+        log_level: common.log_level,
+        log_format: common.log_format,
+        successor: Program::running().ok(),
+    };
     match command {
         None | Some(Command::Run) => serve::run(&options),
         Some(Command::Check) => check(&options),

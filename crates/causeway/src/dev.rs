@@ -51,7 +51,7 @@ pub fn run(options: &Options, wishes: &Wishes) -> Exit {
     let exit = match write_config(&sandbox, wishes) {
         Ok(file) => {
             introduce(&sandbox, wishes, nodes);
-            serve::run(&Options { file, ..options.clone() })
+            serve::run(&Options { file, successor: None, ..options.clone() })
         }
         Err(error) => unavailable(&error),
     };

@@ -34,6 +34,10 @@ pub(crate) struct Door {
     pub(crate) outbound: Vec<u8>,
 }
 
+/// A connection that is accepted and neither a session nor turned away yet: whoever waits for the last client waits for
+/// these too.
+pub(crate) struct Arrival(Arc<Shared>);
+
 /// Why a connection did not become a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Turned {
@@ -60,18 +64,20 @@ enum Outcome {
 
 /// Serves one connection from its first byte to its last.
 pub(crate) async fn serve(
-    shared: Arc<Shared>,
+    arrival: Arrival,
     stream: ClientStream,
     address: Option<SocketAddr>,
     console: Arc<dyn Console>,
 ) {
+    let shared = Arc::clone(&arrival.0);
     let deadline = Instant::now() + shared.snapshot.load().defaults.login_timeout;
     let mut door = Door { stream, address, inbound: Buffer::default(), outbound: Vec::new() };
     let outcome = timeout_at(deadline, handshake(&shared, &mut door)).await;
     let result: Result<(), Turned> = match outcome {
-        Ok(Ok(Outcome::Cancel(key))) => return cancel(&shared, &key).await,
+        Ok(Ok(Outcome::Cancel(key))) => return shared.cancel_anywhere(&key).await,
         Ok(Ok(Outcome::Session(accepted))) => {
             if console.owns(&accepted.startup.database) {
+                drop(arrival);
                 console_session::serve(&shared, door, &accepted.startup, &*console).await;
                 return;
             }
@@ -187,23 +193,41 @@ fn unencrypted(door: &Door, startup: &Startup) -> ErrorReport {
     .with_hint("tls.mode is require: connect with sslmode=require or stricter.")
 }
 
-/// Passes a cancel request on. There is no answer: the connection is closed when the server has had its signal.
-async fn cancel(shared: &Shared, key: &CancelKey) {
-    let metrics = &shared.metrics.process;
-    let Some(entry) = shared.clients.find(key) else {
-        metrics.cancels_ignored.add(1);
-        return;
-    };
-    if let Some(lease) = entry.lease() {
-        match lease.cancel.cancel(Instant::now() + CANCEL_TIMEOUT).await {
-            Ok(_) => metrics.cancels_forwarded.add(1),
-            Err(error) => tracing::debug!(%error, "cancel request failed"),
+// === impl Shared ===
+
+impl Shared {
+    /// Passes a cancel request on to the server, if the key is that of a client of this process. There is no answer: the
+    /// connection is closed when the server has had its signal.
+    pub(crate) async fn cancel(&self, key: &CancelKey) -> bool {
+        let metrics = &self.metrics.process;
+        let Some(entry) = self.clients.find(key) else { return false };
+        if let Some(lease) = entry.lease() {
+            match lease.cancel.cancel(Instant::now() + CANCEL_TIMEOUT).await {
+                Ok(_) => metrics.cancels_forwarded.add(1),
+                Err(error) => tracing::debug!(%error, "cancel request failed"),
+            }
+        } else if entry.state() == ClientState::Waiting {
+            entry.interrupt(Interrupt { cancel: true, ..Interrupt::default() });
+            metrics.cancels_forwarded.add(1);
+        } else {
+            metrics.cancels_ignored.add(1);
         }
-    } else if entry.state() == ClientState::Waiting {
-        entry.interrupt(Interrupt { cancel: true, ..Interrupt::default() });
-        metrics.cancels_forwarded.add(1);
-    } else {
-        metrics.cancels_ignored.add(1);
+        true
+    }
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        shared.arrivals.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.0.arrivals.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -228,6 +228,8 @@ pub struct Snapshot {
     pub auth_rules: Vec<AuthRule>,
     /// What holds otherwise.
     pub defaults: Defaults,
+    /// Where the other Causeways behind the same address listen.
+    pub peers: Arc<[causeway_pool::Address]>,
     /// `None`: clients that ask for TLS are told that there is none.
     pub tls: Option<Tls>,
 }

@@ -14,6 +14,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often a drain looks whether it is over.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How often a process that another one has followed looks whether its last client has left.
+const LOOK: Duration = Duration::from_millis(100);
+
 // === impl Proxy ===
 
 impl Proxy {
@@ -36,6 +39,13 @@ impl Proxy {
             tokio::time::sleep(PAUSE).await;
         }
         left
+    }
+
+    /// Resolves when there is no session and nobody is about to log in. Cancel-safe.
+    pub async fn deserted(&self) {
+        while self.shared.clients.len() > 0 || self.shared.arrivals.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Ends every session now.

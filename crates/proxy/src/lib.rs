@@ -24,6 +24,7 @@ mod listener;
 mod login;
 mod memory;
 pub mod metrics;
+mod peers;
 mod pools;
 mod refusals;
 mod registry;
@@ -35,7 +36,7 @@ pub mod simulation;
 mod socket;
 pub mod tls;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -52,6 +53,7 @@ use crate::home::HabitsOfAll;
 pub use crate::listener::Listener;
 use crate::login::LoginCache;
 pub use crate::metrics::Metrics;
+use crate::peers::Elsewhere;
 use crate::pools::Pools;
 use crate::refusals::Refusals;
 pub use crate::refusals::RefusedRead;
@@ -99,6 +101,9 @@ pub(crate) struct Shared {
     pub(crate) refusals: Refusals,
     pub(crate) reigns: Reigns,
     pub(crate) draining: AtomicBool,
+    /// Connections that are accepted and not let in yet.
+    pub(crate) arrivals: AtomicUsize,
+    pub(crate) elsewhere: Elsewhere,
     /// Makes up verifiers for users that do not exist.
     pub(crate) mock_secret: [u8; 32],
 }
@@ -123,6 +128,8 @@ impl Proxy {
             refusals: Refusals::default(),
             reigns: Reigns::default(),
             draining: AtomicBool::new(false),
+            arrivals: AtomicUsize::new(0),
+            elsewhere: Elsewhere::default(),
             mock_secret: rand::random(),
         };
         Self { shared: Arc::new(shared) }

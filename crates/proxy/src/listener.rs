@@ -1,13 +1,14 @@
 //! Accepting clients.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::Proxy;
-use crate::accept;
+use crate::accept::{self, Arrival};
 use crate::console::Console;
 use crate::socket::ClientStream;
 
@@ -27,15 +28,15 @@ pub enum Listener {
 
 impl Proxy {
     /// Accepts clients and gives each a task of its own, until the future is dropped; sessions go on after that.
-    pub async fn serve(&self, listener: Listener, console: Arc<dyn Console>) {
+    pub async fn serve(&self, listener: Arc<Listener>, console: Arc<dyn Console>) {
         if let Err(error) = listener.prepare() {
             tracing::warn!(%error, "could not set the options of a listening socket");
         }
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let shared = Arc::clone(&self.shared);
-                    tokio::spawn(accept::serve(shared, stream, address, Arc::clone(&console)));
+                    let arrival = Arrival::new(&self.shared);
+                    tokio::spawn(accept::serve(arrival, stream, address, Arc::clone(&console)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a client");
@@ -55,6 +56,18 @@ impl Listener {
         let socket = socket2::SockRef::from(listener);
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_mins(1)))
+    }
+
+    /// The same socket once more, to be given to another process.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many open files.
+    pub fn duplicate(&self) -> std::io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Self::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        }
     }
 
     async fn accept(&self) -> std::io::Result<(ClientStream, Option<SocketAddr>)> {

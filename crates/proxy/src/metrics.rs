@@ -125,6 +125,8 @@ pub struct ProcessMetrics {
     pub disconnects: Counter,
     /// Cancel requests that reached a server.
     pub cancels_forwarded: Counter,
+    /// Cancel requests whose key is not known here, passed on to whoever may know it.
+    pub cancels_passed_on: Counter,
     /// Cancel requests that matched no running query.
     pub cancels_ignored: Counter,
     /// TLS handshakes that exchanged keys and showed a certificate.
@@ -399,6 +401,7 @@ impl ProcessMetrics {
         visitor.counter("causeway_client_disconnects_total", &[], self.disconnects.value());
         let cancels = "causeway_cancels_total";
         visitor.counter(cancels, &[("result", "forwarded")], self.cancels_forwarded.value());
+        visitor.counter(cancels, &[("result", "passed_on")], self.cancels_passed_on.value());
         visitor.counter(cancels, &[("result", "ignored")], self.cancels_ignored.value());
         let handshakes = "causeway_tls_handshakes_total";
         visitor.counter(handshakes, &[("result", "full")], self.tls_full.value());

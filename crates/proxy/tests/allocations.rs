@@ -208,6 +208,7 @@ fn snapshot(server: u16) -> Snapshot {
     };
     Snapshot {
         tls: None,
+        peers: Arc::default(),
         generation: 0,
         clusters: vec![ClusterConfig {
             name: "main".into(),
@@ -291,7 +292,7 @@ fn allocations(first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let port = listener.local_addr().unwrap().port();
     let proxy = Proxy::new(snapshot(server_port), Arc::new(Metrics::default()));
-    runtime.spawn(async move { proxy.serve(Listener::Tcp(listener), Arc::new(NoConsole)).await });
+    runtime.spawn(async move { proxy.serve(Arc::new(Listener::Tcp(listener)), Arc::new(NoConsole)).await });
     let (warm, mut warmed) = tokio::sync::mpsc::channel(1);
     let (go, gone) = mpsc::sync_channel(1);
     let (end, mut ended) = tokio::sync::mpsc::channel(1);

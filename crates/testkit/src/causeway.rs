@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use causeway_sandbox::{Signal, Watchdog, free_ports, signal};
+use causeway_sandbox::{Signal, Watchdog, free_ports, signal, start_time};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -54,6 +55,16 @@ pub struct Causeway {
     http_port: u16,
     /// Set when the test has seen the end itself, so that it is not taken for a crash.
     exit_seen: Mutex<bool>,
+    /// The process that has taken over last; it is no child of this one.
+    successor: Mutex<Option<Successor>>,
+    _watchdog: Watchdog,
+}
+
+/// A process that has taken over.
+#[derive(Debug)]
+struct Successor {
+    pid: u32,
+    start_time: u64,
     _watchdog: Watchdog,
 }
 
@@ -118,6 +129,7 @@ impl Causeway {
             port: ports[0],
             http_port: ports[1],
             exit_seen: Mutex::new(false),
+            successor: Mutex::default(),
             _watchdog: watchdog,
         };
         // Every test's configuration trusts loopback, which Causeway rightly warns of.
@@ -156,9 +168,37 @@ impl Causeway {
         self.http_port
     }
 
-    /// The process id.
+    /// The process id; after [`hand_over`](Self::hand_over), that of the process that serves now.
     pub fn pid(&self) -> u32 {
-        lock(&self.process).id()
+        lock(&self.successor).as_ref().map_or_else(|| lock(&self.process).id(), |successor| successor.pid)
+    }
+
+    /// Sends SIGUSR2 and waits until another process has taken over: that is the one meant from now on. The former one
+    /// goes on as long as it has clients.
+    pub async fn hand_over(&self) {
+        let over = |lines: &[LogLine]| -> Vec<u32> {
+            let done = lines.iter().filter(|line| line.value["event"] == "handed_over");
+            done.filter_map(|line| line.value["pid"].as_u64()?.try_into().ok()).collect()
+        };
+        let before = over(&self.logs()).len();
+        self.signal(Signal::USR2);
+        let deadline = Instant::now() + PATIENCE;
+        let pid = loop {
+            let lines = self.logs();
+            if let Some(pid) = over(&lines).get(before) {
+                break *pid;
+            }
+            assert!(Instant::now() < deadline, "nobody has taken over:\n{}", joined(&lines));
+            sleep(POLL).await;
+        };
+        let start_time = start_time(pid).expect("the process that has taken over is there");
+        let watchdog = Watchdog::over_process(pid).expect("a watchdog");
+        *lock(&self.successor) = Some(Successor { pid, start_time, _watchdog: watchdog });
+    }
+
+    /// Whether the process that was started first is there still.
+    pub fn first_is_running(&self) -> bool {
+        lock(&self.process).try_wait().expect("waiting for a child").is_none()
     }
 
     /// Where the configuration and the state are.
@@ -300,13 +340,20 @@ impl Causeway {
     }
 
     fn try_exit(&self) -> Option<ExitStatus> {
+        if let Some(successor) = &*lock(&self.successor) {
+            // Not being a child, it leaves no status; what it has logged tells whether it was cut.
+            let there = start_time(successor.pid) == Some(successor.start_time) && !is_zombie(successor.pid);
+            return (!there).then(|| ExitStatus::from_raw(0));
+        }
         lock(&self.process).try_wait().expect("waiting for a child")
     }
 
     /// Ends the process if it has not ended; says what is wrong with how it ended or what it wrote, if anything.
     fn complaint(&self) -> Option<String> {
         let ended = self.try_exit();
-        if ended.is_none() {
+        // The watchdog of a successor kills it.
+        drop(lock(&self.successor).take());
+        if self.try_exit().is_none() {
             let mut process = lock(&self.process);
             process.kill().expect("killing a child");
             process.wait().expect("waiting for a child");
@@ -315,6 +362,12 @@ impl Causeway {
         let lines = lock(&self.log).finish();
         judge(unforeseen, &lines, &lock(&self.allowed))
     }
+}
+
+/// A process whose parent does not wait for it.
+fn is_zombie(pid: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'))
 }
 
 /// `unforeseen` is how the process ended if the test did not wait for that.

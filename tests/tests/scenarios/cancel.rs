@@ -120,3 +120,33 @@ async fn s_cx_04_a_wrong_secret() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_cancel_at_a_peer_reaches_the_client_of_the_other() {
+    through("", async |place: &Place| {
+        let own = place.port();
+        // Its peers are the other one and itself, as where all have the same file.
+        let yaml = causeway_testkit::yaml_for(place.sandbox());
+        let other = causeway_tests::start_yaml(
+            place.sandbox(),
+            &format!("{yaml}peers: [\"127.0.0.1:{own}\"]\n"),
+            place.sandbox().nodes().len(),
+        )
+        .await;
+        let mut client = place.client().await;
+        client.send(&[query(&sleep_on_primary("60"))]).await;
+        sleep(Duration::from_millis(100)).await;
+        assert!(cancel(other.port(), &client.key()).await.is_empty());
+        assert_eq!(summary(&client.until_ready().await), "T E(57014) Z(I)");
+        // One that nobody knows ends there.
+        let mut wrong = client.key();
+        wrong.secret[0] ^= 1;
+        assert!(cancel(other.port(), &wrong).await.is_empty());
+        assert_eq!(client.one("SELECT 1").await, "1");
+        let passed_on = [("result", "passed_on")];
+        assert_eq!(count(&other, "causeway_cancels_total", &passed_on).await, 2);
+        assert_eq!(count(place.causeway(), "causeway_cancels_total", &passed_on).await, 0);
+        other.stop().await;
+    })
+    .await;
+}

@@ -5,6 +5,7 @@ mod cancel;
 mod copy;
 mod failover;
 mod failures;
+mod handover;
 mod leaving;
 mod levels;
 mod notices;

@@ -31,6 +31,7 @@ pub const KEYS: &[Key] = &[
     bare("tls.key_file"),
     key("tls.mode", "allow"),
     bare("state_dir"),
+    bare("peers[]"),
     bare("clusters.<name>.nodes[].name"),
     bare("clusters.<name>.nodes[].address"),
     key("clusters.<name>.nodes[].weight", "1"),
@@ -92,6 +93,7 @@ pub const KEYS: &[Key] = &[
     key("timeouts.login_cache", "30s"),
     key("timeouts.shutdown_timeout", "1m"),
     key("timeouts.drain_delay", "0s"),
+    key("timeouts.handover_timeout", "1h"),
     key("log.level", "info"),
     fixed("log.format", "text"),
 ];

@@ -27,6 +27,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Where the lineage of each cluster is kept across restarts.
     pub state_dir: Option<PathBuf>,
+    /// The other Causeways behind the same address: where they listen.
+    pub peers: Vec<HostPort>,
     /// At least one.
     pub clusters: Vec<Cluster>,
     /// What holds where nothing else is said.
@@ -315,6 +317,8 @@ pub struct Timeouts {
     pub shutdown_timeout: Duration,
     /// How long clients are still accepted after SIGTERM, readiness being off.
     pub drain_delay: Duration,
+    /// How long clients may stay with a process whose listeners another one has taken over.
+    pub handover_timeout: Duration,
 }
 
 /// The least severe events that are logged.

@@ -17,6 +17,7 @@ pub(super) struct File {
     pub(super) http: Option<HostPort>,
     pub(super) tls: Option<Tls>,
     pub(super) state_dir: Option<Word>,
+    pub(super) peers: Option<Vec<HostPort>>,
     pub(super) clusters: Option<BTreeMap<Name, Cluster>>,
     pub(super) pool: Option<Pool>,
     pub(super) consistency: Option<Consistency>,
@@ -183,6 +184,7 @@ pub(super) struct Timeouts {
     pub(super) login_cache: Option<Span>,
     pub(super) shutdown_timeout: Option<Span>,
     pub(super) drain_delay: Option<Span>,
+    pub(super) handover_timeout: Option<Span>,
 }
 
 #[derive(Debug, Default, Deserialize)]

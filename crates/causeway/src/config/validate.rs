@@ -88,6 +88,7 @@ impl Validation<'_> {
             http: file.http.unwrap_or_else(|| HostPort { host: "127.0.0.1".to_owned(), port: 9127 }),
             tls,
             state_dir,
+            peers: file.peers.unwrap_or_default(),
             clusters,
             pool,
             consistency: consistency(&file.consistency.unwrap_or_default()),
@@ -364,6 +365,7 @@ impl Validation<'_> {
             login_cache: span(timeouts.login_cache, Duration::from_secs(30)),
             shutdown_timeout: span(timeouts.shutdown_timeout, Duration::from_mins(1)),
             drain_delay: span(timeouts.drain_delay, Duration::ZERO),
+            handover_timeout: span(timeouts.handover_timeout, Duration::from_hours(1)),
         }
     }
 }

@@ -14,8 +14,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::epoch;
+use super::inherited::Owner;
 use super::listeners::{Bound, Place, SocketFile};
 use super::live::{Live, NamedCluster, ReloadAnswer};
+use super::successor::Given;
 use crate::assemble::{self, Users};
 use crate::config::Config;
 use crate::console::AdminConsole;
@@ -38,6 +40,10 @@ pub(super) enum Order {
     /// Switch to this configuration; answered when it serves, or when its sockets cannot be registered and nothing
     /// was changed.
     Apply(Box<Prepared>, oneshot::Sender<io::Result<()>>),
+    /// Duplicate every listening socket.
+    Lend(oneshot::Sender<io::Result<Vec<Given>>>),
+    /// Stop accepting: another process does. Sessions go on.
+    Retire(oneshot::Sender<()>),
     /// Stop accepting, let transactions end until the deadline, then cut them; answered with how many were cut.
     Drain(Instant, oneshot::Sender<usize>),
 }
@@ -45,13 +51,14 @@ pub(super) enum Order {
 /// One place's sockets; dropping it stops accepting there.
 struct Accepting {
     _tasks: JoinSet<()>,
-    _file: Option<SocketFile>,
+    listeners: Vec<(Arc<Listener>, Owner)>,
+    file: Option<SocketFile>,
 }
 
 /// One place's sockets as the runtime knows them, each with its address for the log.
 struct Registered {
     place: Place,
-    listeners: Vec<(Listener, String)>,
+    listeners: Vec<(Listener, String, Owner)>,
     file: Option<SocketFile>,
 }
 
@@ -95,6 +102,14 @@ pub(super) async fn run(
             Order::Apply(prepared, answer) => {
                 // Whoever asked may have given up.
                 answer.send(plane.apply(*prepared)).ok();
+            }
+            Order::Lend(answer) => {
+                answer.send(plane.lend()).ok();
+            }
+            Order::Retire(answer) => {
+                let accepting = std::mem::take(&mut plane.accepting);
+                accepting.into_values().filter_map(|accepting| accepting.file).for_each(SocketFile::leave);
+                answer.send(()).ok();
             }
             Order::Drain(deadline, answer) => {
                 plane.accepting.clear();
@@ -152,16 +167,16 @@ async fn settle(config: &Config, live: &Live) {
 
 /// Registers bound sockets with the runtime.
 fn register(bound: Vec<(Place, Bound)>) -> io::Result<Vec<Registered>> {
-    let tcp = |socket: std::net::TcpListener| {
+    let tcp = |(socket, owner): (std::net::TcpListener, Owner)| {
         let address = socket.local_addr()?.to_string();
-        Ok((Listener::Tcp(tokio::net::TcpListener::from_std(socket)?), address))
+        Ok((Listener::Tcp(tokio::net::TcpListener::from_std(socket)?), address, owner))
     };
     let place = |(place, bound): (Place, Bound)| {
         let (listeners, file) = match bound {
             Bound::Tcp(sockets) => (sockets.into_iter().map(tcp).collect::<io::Result<_>>()?, None),
             Bound::Unix(socket, file) => {
                 let listener = Listener::Unix(tokio::net::UnixListener::from_std(socket)?);
-                (vec![(listener, place.to_string())], Some(file))
+                (vec![(listener, place.to_string(), file.owner())], Some(file))
             }
         };
         Ok(Registered { place, listeners, file })
@@ -175,13 +190,25 @@ impl DataPlane {
     fn accept(&mut self, registered: Vec<Registered>) {
         for Registered { place, listeners, file } in registered {
             let mut tasks = JoinSet::new();
-            for (listener, address) in listeners {
+            let mut shared = Vec::with_capacity(listeners.len());
+            for (listener, address, owner) in listeners {
+                let listener = Arc::new(listener);
+                shared.push((Arc::clone(&listener), owner));
                 let (proxy, console) = (self.live.proxy.clone(), Arc::clone(&self.console));
                 tasks.spawn(async move { proxy.serve(listener, console).await });
                 tracing::info!(event = "listening", address, "clients can connect");
             }
-            self.accepting.insert(place, Accepting { _tasks: tasks, _file: file });
+            self.accepting.insert(place, Accepting { _tasks: tasks, listeners: shared, file });
         }
+    }
+
+    /// Every listening socket once more.
+    fn lend(&self) -> io::Result<Vec<Given>> {
+        let listeners = self.accepting.values().flat_map(|accepting| &accepting.listeners);
+        let give = |(listener, owner): &(Arc<Listener>, Owner)| {
+            Ok(Given { socket: listener.duplicate()?, owner: *owner })
+        };
+        listeners.map(give).collect()
     }
 
     /// Follows the primaries of the configuration in force.

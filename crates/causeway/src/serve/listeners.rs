@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::inherited::{Inherited, Owner};
 use crate::config::{Config, Endpoint, HostPort};
 
 /// Connections that the kernel holds until they are accepted; it caps them at `net.core.somaxconn`.
@@ -30,14 +31,14 @@ pub enum Place {
 #[derive(Debug)]
 pub enum Bound {
     /// One socket for each address of the name.
-    Tcp(Vec<TcpListener>),
+    Tcp(Vec<(TcpListener, Owner)>),
     /// The socket, whose file goes with the guard.
     Unix(UnixListener, SocketFile),
 }
 
-/// Removes the file of a Unix socket when dropped.
+/// Removes the file of a Unix socket when dropped, unless that is another's to do.
 #[derive(Debug)]
-pub struct SocketFile(PathBuf);
+pub struct SocketFile(Option<PathBuf>);
 
 /// The place cannot be bound.
 #[derive(Debug, thiserror::Error)]
@@ -63,34 +64,41 @@ pub fn places(config: &Config) -> Vec<Place> {
     config.listen.iter().map(place).collect()
 }
 
-/// Binds every place of `wanted` that is not in `present`.
+/// Binds every place of `wanted` that is not in `present`, or takes its socket from `inherited`.
 ///
 /// # Errors
 ///
 /// The first place that cannot be bound; nothing stays bound then.
-pub fn bind_new(wanted: &[Place], present: &[Place]) -> Result<Vec<(Place, Bound)>, BindError> {
+pub fn bind_new(
+    wanted: &[Place],
+    present: &[Place],
+    inherited: &mut Inherited,
+) -> Result<Vec<(Place, Bound)>, BindError> {
     let fresh = wanted.iter().filter(|place| !present.contains(place));
-    fresh.map(|place| bind(place).map(|bound| (place.clone(), bound))).collect()
+    fresh.map(|place| bind(place, inherited).map(|bound| (place.clone(), bound))).collect()
 }
 
-/// Binds one place.
+/// Binds one place, or takes its socket from `inherited`.
 ///
 /// # Errors
 ///
 /// Why it cannot be bound; for a name with several addresses, only if none can.
-pub fn bind(place: &Place) -> Result<Bound, BindError> {
+pub fn bind(place: &Place, inherited: &mut Inherited) -> Result<Bound, BindError> {
     let failed = |cause| BindError { place: place.clone(), cause };
     match place {
-        Place::Tcp(host, port) => bind_tcp(host, *port).map(Bound::Tcp).map_err(failed),
-        Place::Unix(path) => bind_unix(path).map_err(failed),
+        Place::Tcp(host, port) => bind_tcp(host, *port, inherited).map(Bound::Tcp).map_err(failed),
+        Place::Unix(path) => match inherited.unix(path) {
+            Some((listener, owner)) => Ok(Bound::Unix(listener, SocketFile::new(path, owner))),
+            None => bind_unix(path).map_err(failed),
+        },
     }
 }
 
-fn bind_tcp(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
+fn bind_tcp(host: &str, port: u16, inherited: &mut Inherited) -> io::Result<Vec<(TcpListener, Owner)>> {
     let mut bound = Vec::new();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match listen_tcp(address) {
+        match inherited.tcp(address).map_or_else(|| Ok((listen_tcp(address)?, Owner::Causeway)), Ok) {
             Ok(listener) => bound.push(listener),
             Err(error) => failure = error,
         }
@@ -116,7 +124,7 @@ fn bind_unix(path: &Path) -> io::Result<Bound> {
         }
         bound => bound?,
     };
-    let file = SocketFile(path.to_owned());
+    let file = SocketFile::new(path, Owner::Causeway);
     // Who may connect is decided by `auth.rules`, as at PostgreSQL's own default of `unix_socket_permissions`.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
     listener.set_nonblocking(true)?;
@@ -147,10 +155,28 @@ impl fmt::Display for Place {
 
 // === impl SocketFile ===
 
+impl SocketFile {
+    fn new(path: &Path, owner: Owner) -> Self {
+        Self((owner == Owner::Causeway).then(|| path.to_owned()))
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> Owner {
+        if self.0.is_some() { Owner::Causeway } else { Owner::ServiceManager }
+    }
+
+    /// Leaves the file to the process that listens on its socket now.
+    pub fn leave(mut self) {
+        self.0 = None;
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // It may be gone already; the next start copes with one that stays.
-        drop(std::fs::remove_file(&self.0));
+        if let Some(path) = &self.0 {
+            drop(std::fs::remove_file(path));
+        }
     }
 }
 
@@ -165,8 +191,9 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "the standard library leaves the file");
         let place = Place::Unix(path.clone());
-        let bound = bind(&place).unwrap();
-        let error = bind(&place).unwrap_err().to_string();
+        let mut none = Inherited::default();
+        let bound = bind(&place, &mut none).unwrap();
+        let error = bind(&place, &mut none).unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot listen on unix:{}: ", path.display())), "{error}");
         drop(bound);
         assert!(!path.exists());
@@ -177,7 +204,7 @@ mod tests {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let old = Place::Tcp("127.0.0.1".to_owned(), port);
         let new = Place::Tcp("127.0.0.1".to_owned(), 0);
-        let bound = bind_new(&[old.clone(), new.clone()], &[old]).unwrap();
+        let bound = bind_new(&[old.clone(), new.clone()], &[old], &mut Inherited::default()).unwrap();
         assert_eq!(bound.iter().map(|(place, _)| place).collect::<Vec<_>>(), [&new]);
     }
 }

@@ -113,6 +113,11 @@ impl Live {
         self.listening.store(true, Ordering::Release);
     }
 
+    /// Whether clients can connect.
+    pub fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
+    }
+
     /// The process is on its way out.
     pub fn set_draining(&self) {
         self.draining.store(true, Ordering::Release);

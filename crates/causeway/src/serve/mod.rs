@@ -3,10 +3,14 @@
 
 mod data_plane;
 pub(crate) mod epoch;
+mod handover;
+pub mod inherited;
 pub mod listeners;
 pub mod live;
+mod notify;
 mod open_files;
 mod reload;
+mod successor;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,9 +23,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use self::data_plane::{Order, Prepared};
-use self::listeners::Bound;
+use self::inherited::Inherited;
 use self::live::{Live, ReloadAnswer};
 use self::reload::Reloader;
+pub use self::successor::Program;
+use self::successor::{Event, Successor};
 use crate::config::{Config, ConfigError, LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::logging::{self, LevelHandle};
@@ -38,6 +44,8 @@ pub struct Options {
     pub log_level: Option<LogLevel>,
     /// Instead of `log.format`.
     pub log_format: Option<LogFormat>,
+    /// What SIGUSR2 starts in place of this process; `None`: nothing.
+    pub successor: Option<Program>,
 }
 
 /// The signals that mean something.
@@ -46,12 +54,14 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
+    hand_over: Signal,
 }
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Reload,
+    HandOver,
     ShutDown,
     Quit,
 }
@@ -64,8 +74,21 @@ struct Thread {
     ended: oneshot::Receiver<io::Result<()>>,
 }
 
+/// Watches over the data plane until the process shall end.
+struct Control {
+    live: Arc<Live>,
+    thread: Thread,
+    signals: Signals,
+    reloader: Reloader,
+    program: Option<Program>,
+    /// Started and not serving yet.
+    successor: Option<Successor>,
+}
+
 /// Serves until a signal ends it.
 pub fn run(options: &Options) -> Exit {
+    // Before there is a second thread, since it changes the environment.
+    let inherited = Inherited::take();
     let config = match load(&options.file) {
         Ok(config) => config,
         Err(error) => {
@@ -82,7 +105,14 @@ pub fn run(options: &Options) -> Exit {
         }
     };
     logging::log_panics();
-    serve(config, options, &level).unwrap_or_else(|error| {
+    let inherited = match inherited {
+        Ok(inherited) => inherited,
+        Err(error) => {
+            tracing::error!(event = "not_started", error = %error, "a socket that was given cannot be listened on");
+            return Exit::Unavailable;
+        }
+    };
+    serve(config, options, &level, inherited).unwrap_or_else(|error| {
         tracing::error!(event = "not_started", error = %error, "cannot start");
         Exit::Unavailable
     })
@@ -97,10 +127,16 @@ pub fn load(file: &Path) -> Result<Config, ConfigError> {
     crate::config::load(file, &|name| std::env::var(name).ok())
 }
 
-fn serve(config: Config, options: &Options, level: &LevelHandle) -> io::Result<Exit> {
+fn serve(
+    config: Config,
+    options: &Options,
+    level: &LevelHandle,
+    mut inherited: Inherited,
+) -> io::Result<Exit> {
     let runtime = new_runtime()?;
-    let http = listeners::bind(&(&config.http).into()).map_err(io::Error::other)?;
-    let prepared = reload::prepare(config, &[]).map_err(io::Error::other)?;
+    let http = listeners::bind(&(&config.http).into(), &mut inherited).map_err(io::Error::other)?;
+    let prepared = reload::prepare(config, &[], &mut inherited).map_err(io::Error::other)?;
+    let predecessor = inherited.finish();
     reload::warn_about(&prepared.config);
     open_files::raise_limit(prepared.config.max_clients as usize);
     let signals = {
@@ -108,13 +144,19 @@ fn serve(config: Config, options: &Options, level: &LevelHandle) -> io::Result<E
         Signals::new()?
     };
     let first = (Arc::clone(&prepared.config), prepared.places.clone());
-    let thread = start_data_plane(prepared)?;
-    runtime.block_on(control(
-        thread,
-        signals,
-        |live, orders| Reloader::new(live, orders, options.clone(), level.clone(), first),
-        http,
-    ))
+    let mut thread = start_data_plane(prepared)?;
+    runtime.block_on(async move {
+        let Ok(live) = (&mut thread.announced).await else { return thread_end(thread.ended.await) };
+        let mut reloader =
+            Reloader::new(Arc::clone(&live), thread.orders.clone(), options.clone(), level.clone(), first);
+        reloader.serve_http(http)?;
+        let announcing = tokio::spawn(handover::announce(Arc::clone(&live), predecessor));
+        let control =
+            Control { live, thread, signals, reloader, program: options.successor.clone(), successor: None };
+        let exit = control.run().await;
+        announcing.abort();
+        exit
+    })
 }
 
 fn new_runtime() -> io::Result<Runtime> {
@@ -138,46 +180,6 @@ fn start_data_plane(prepared: Prepared) -> io::Result<Thread> {
     Ok(Thread { announced, orders, reload_requests, ended })
 }
 
-/// Watches over the data plane until the process shall end.
-async fn control(
-    mut thread: Thread,
-    mut signals: Signals,
-    reloader: impl FnOnce(Arc<Live>, mpsc::Sender<Order>) -> Reloader,
-    http: Bound,
-) -> io::Result<Exit> {
-    let Ok(live) = (&mut thread.announced).await else { return thread_end(thread.ended.await) };
-    let mut reloader = reloader(Arc::clone(&live), thread.orders.clone());
-    reloader.serve_http(http)?;
-    loop {
-        tokio::select! {
-            wish = signals.next() => match wish {
-                Wish::Reload => {
-                    // The outcome has been logged and counted.
-                    drop(reloader.reload().await);
-                }
-                Wish::ShutDown => {
-                    let exit = shut_down(&live, &thread.orders, &mut signals).await;
-                    if exit != Exit::Panicked {
-                        // A thread that cannot end in time goes with the process.
-                        timeout(Duration::from_secs(2), thread.ended).await.ok();
-                    }
-                    return Ok(exit);
-                }
-                Wish::Quit => {
-                    tracing::warn!(event = "quit", "SIGQUIT: every session is cut");
-                    live.proxy.cut_all();
-                    return Ok(Exit::Done);
-                }
-            },
-            Some(answer) = thread.reload_requests.recv() => {
-                // Whoever asked may have left.
-                drop(answer.send(reloader.reload().await));
-            }
-            ended = &mut thread.ended => return thread_end(ended),
-        }
-    }
-}
-
 /// The data plane has ended by itself, which it never should.
 fn thread_end(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> io::Result<Exit> {
     if let Ok(Err(error)) = ended {
@@ -187,47 +189,99 @@ fn thread_end(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> io::R
     Ok(Exit::Panicked)
 }
 
-/// Readiness off, then no more clients, then no more transactions.
-async fn shut_down(live: &Live, orders: &mpsc::Sender<Order>, signals: &mut Signals) -> Exit {
-    live.set_draining();
-    let timeouts = live.config.load().timeouts.clone();
-    tracing::info!(
-        event = "draining",
-        delay_ms = millis(timeouts.drain_delay),
-        timeout_ms = millis(timeouts.shutdown_timeout),
-        "shutting down; another signal cuts every session"
-    );
-    let drain = async {
-        tokio::time::sleep(timeouts.drain_delay).await;
-        let (answer, cut) = oneshot::channel();
-        let deadline = Instant::now() + timeouts.shutdown_timeout;
-        match orders.send(Order::Drain(deadline, answer)).await {
-            Ok(()) => cut.await.ok(),
-            Err(_) => None,
-        }
-    };
-    tokio::select! {
-        cut = drain => match cut {
-            Some(0) => {
-                tracing::info!(event = "stopped", "every session has ended");
-                Exit::Done
-            }
-            Some(cut) => {
-                tracing::warn!(event = "stopped", cut, "sessions were cut at the end of shutdown_timeout");
-                Exit::DrainCut
-            }
-            None => Exit::Panicked,
-        },
-        () = signals.second() => {
-            tracing::warn!(event = "stopped", "a second signal: every session is cut");
-            live.proxy.cut_all();
-            Exit::DrainCut
-        }
-    }
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+// === impl Control ===
+
+impl Control {
+    async fn run(mut self) -> io::Result<Exit> {
+        loop {
+            let successor = self.successor.as_mut();
+            tokio::select! {
+                wish = self.signals.next() => match wish {
+                    Wish::Reload => {
+                        // The outcome has been logged and counted.
+                        drop(self.reloader.reload().await);
+                    }
+                    Wish::HandOver => self.start_successor().await,
+                    Wish::ShutDown => {
+                        if let Some(successor) = self.successor.take() {
+                            successor.end().await;
+                        }
+                        notify::tell(notify::STOPPING);
+                        let delay = self.live.config.load().timeouts.drain_delay;
+                        return Ok(self.shut_down(delay).await);
+                    }
+                    Wish::Quit => return Ok(self.quit()),
+                },
+                event = handover::next(successor) => match event {
+                    Event::Ready => {
+                        if let Some(successor) = self.successor.take() {
+                            return Ok(self.retire(successor).await);
+                        }
+                    }
+                    Event::Cancel(key) => self.live.proxy.cancel_for_successor(&key).await,
+                    Event::Failed(why) => self.forget_successor(&why).await,
+                },
+                Some(answer) = self.thread.reload_requests.recv() => {
+                    // Whoever asked may have left.
+                    drop(answer.send(self.reloader.reload().await));
+                }
+                ended = &mut self.thread.ended => return thread_end(ended),
+            }
+        }
+    }
+
+    fn quit(&self) -> Exit {
+        tracing::warn!(event = "quit", "SIGQUIT: every session is cut");
+        self.live.proxy.cut_all();
+        Exit::Done
+    }
+
+    /// Readiness off, then no more clients, then no more transactions, then the data plane's end.
+    async fn shut_down(&mut self, delay: Duration) -> Exit {
+        self.live.set_draining();
+        let timeout_after = self.live.config.load().timeouts.shutdown_timeout;
+        tracing::info!(
+            event = "draining",
+            delay_ms = millis(delay),
+            timeout_ms = millis(timeout_after),
+            "shutting down; another signal cuts every session"
+        );
+        let orders = self.thread.orders.clone();
+        let drain = async {
+            tokio::time::sleep(delay).await;
+            let (answer, cut) = oneshot::channel();
+            let deadline = Instant::now() + timeout_after;
+            match orders.send(Order::Drain(deadline, answer)).await {
+                Ok(()) => cut.await.ok(),
+                Err(_) => None,
+            }
+        };
+        let exit = tokio::select! {
+            cut = drain => match cut {
+                Some(0) => {
+                    tracing::info!(event = "stopped", "every session has ended");
+                    Exit::Done
+                }
+                Some(cut) => {
+                    tracing::warn!(event = "stopped", cut, "sessions were cut at the end of shutdown_timeout");
+                    Exit::DrainCut
+                }
+                None => return Exit::Panicked,
+            },
+            () = self.signals.second() => {
+                tracing::warn!(event = "stopped", "a second signal: every session is cut");
+                self.live.proxy.cut_all();
+                Exit::DrainCut
+            }
+        };
+        // A thread that cannot end in time goes with the process.
+        timeout(Duration::from_secs(2), &mut self.thread.ended).await.ok();
+        exit
+    }
 }
 
 // === impl Signals ===
@@ -239,6 +293,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
+            hand_over: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -249,6 +304,7 @@ impl Signals {
             _ = self.terminate.recv() => Wish::ShutDown,
             _ = self.interrupt.recv() => Wish::ShutDown,
             _ = self.quit.recv() => Wish::Quit,
+            _ = self.hand_over.recv() => Wish::HandOver,
         }
     }
 
@@ -259,7 +315,7 @@ impl Signals {
             match self.next().await {
                 Wish::Quit => return,
                 Wish::ShutDown if first.elapsed() > REPEAT => return,
-                Wish::ShutDown | Wish::Reload => {}
+                Wish::ShutDown | Wish::Reload | Wish::HandOver => {}
             }
         }
     }

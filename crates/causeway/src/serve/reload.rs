@@ -1,6 +1,7 @@
 //! Reading the configuration again: everything that can fail happens before anything is changed.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -9,8 +10,10 @@ use tokio::task::JoinSet;
 use super::Options;
 use super::data_plane::{Order, Prepared};
 use super::epoch;
+use super::inherited::{Inherited, Owner};
 use super::listeners::{self, BindError, Bound, Place};
 use super::live::{Live, ReloadError};
+use super::successor::Given;
 use crate::assemble;
 use crate::config::Config;
 use crate::http;
@@ -24,14 +27,20 @@ pub(super) struct Reloader {
     level: LevelHandle,
     places: Vec<Place>,
     http: JoinSet<()>,
+    /// Those of `http` once more, to be given away.
+    http_sockets: Vec<(OwnedFd, Owner)>,
     epochs: JoinSet<()>,
 }
 
 /// Makes all that `config` needs; `present` are the places that are listened on already. Slow: passwords become
 /// verifiers.
-pub(super) fn prepare(config: Config, present: &[Place]) -> Result<Prepared, BindError> {
+pub(super) fn prepare(
+    config: Config,
+    present: &[Place],
+    inherited: &mut Inherited,
+) -> Result<Prepared, BindError> {
     let places = listeners::places(&config);
-    let bound = listeners::bind_new(&places, present)?;
+    let bound = listeners::bind_new(&places, present, inherited)?;
     Ok(Prepared { users: assemble::users(&config), config: Arc::new(config), places, bound })
 }
 
@@ -54,8 +63,16 @@ impl Reloader {
         first: (Arc<Config>, Vec<Place>),
     ) -> Self {
         let (config, places) = first;
-        let mut reloader =
-            Self { live, orders, options, level, places, http: JoinSet::new(), epochs: JoinSet::new() };
+        let mut reloader = Self {
+            live,
+            orders,
+            options,
+            level,
+            places,
+            http: JoinSet::new(),
+            http_sockets: Vec::new(),
+            epochs: JoinSet::new(),
+        };
         reloader.follow_epochs(&config);
         reloader
     }
@@ -63,8 +80,10 @@ impl Reloader {
     /// Serves metrics and health on `bound`, and no longer where they were served before.
     pub(super) fn serve_http(&mut self, bound: Bound) -> io::Result<()> {
         let mut tasks = JoinSet::new();
+        let mut kept = Vec::new();
         if let Bound::Tcp(sockets) = bound {
-            for socket in sockets {
+            for (socket, owner) in sockets {
+                kept.push((socket.as_fd().try_clone_to_owned()?, owner));
                 let address = socket.local_addr()?;
                 let listener = tokio::net::TcpListener::from_std(socket)?;
                 tasks.spawn(http::serve(listener, Arc::clone(&self.live)));
@@ -72,7 +91,32 @@ impl Reloader {
             }
         }
         self.http = tasks;
+        self.http_sockets = kept;
         Ok(())
+    }
+
+    /// Every listening socket once more, those of HTTP among them.
+    pub(super) async fn lend(&self) -> io::Result<Vec<Given>> {
+        let (answer, lent) = oneshot::channel();
+        let ended = || io::Error::other("the data plane has ended");
+        self.orders.send(Order::Lend(answer)).await.map_err(|_gone| ended())?;
+        let mut given = lent.await.map_err(|_gone| ended())??;
+        for (socket, owner) in &self.http_sockets {
+            given.push(Given { socket: socket.try_clone()?, owner: *owner });
+        }
+        Ok(given)
+    }
+
+    /// Leaves listeners, HTTP and the lineages to the process that follows; sessions go on.
+    pub(super) async fn retire(&mut self) {
+        let (answer, retired) = oneshot::channel();
+        if self.orders.send(Order::Retire(answer)).await.is_ok() {
+            // A data plane that has ended accepts nobody either.
+            retired.await.ok();
+        }
+        self.http = JoinSet::new();
+        self.http_sockets = Vec::new();
+        self.epochs = JoinSet::new();
     }
 
     /// Reads the file and applies it, whole or not at all; the outcome is logged and counted.
@@ -96,9 +140,10 @@ impl Reloader {
         let http = (serving.http.clone(), serving.log_format);
         let read = move || -> Result<(Prepared, Option<Bound>), ReloadError> {
             let config = super::load(&file)?;
-            let bind = || listeners::bind(&(&config.http).into());
+            let mut none = Inherited::default();
+            let bind = || listeners::bind(&(&config.http).into(), &mut none);
             let http = (config.http != http.0).then(bind).transpose().map_err(refused)?;
-            Ok((prepare(config, &places).map_err(refused)?, http))
+            Ok((prepare(config, &places, &mut Inherited::default()).map_err(refused)?, http))
         };
         let read = tokio::task::spawn_blocking(read).await;
         let (prepared, new_http) = read.unwrap_or(Err(ReloadError::ShuttingDown))?;
