@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run build test check conformance consistency fuzz drivers
+.PHONY: help run build test check conformance consistency fuzz drivers page
 .PHONY: bench-fences bench bench-quick bench-transaction bench-large bench-micro bench-time
 
 help: ## this list
@@ -63,6 +63,11 @@ bench-time: prerequisites ## the same pieces by time
 
 fuzz: prerequisites ## every fuzz target for FUZZ_SECONDS (60) each; needs cargo-fuzz (see fuzz/README.md)
 	@fuzz/run $${FUZZ_SECONDS:-60}
+
+page: prerequisites ## the status page in a real browser without a screen; as root on Debian brings chromium if there is none
+	@command -v chromium chromium-browser google-chrome >/dev/null || apt-get install -y --no-install-recommends chromium
+	@cargo build -p causeway
+	@CAUSEWAY_BROWSER=1 cargo test -p causeway-tests --test page -- --nocapture
 
 drivers: ## brings the client drivers that `make test` tries (into target/drivers; Debian's packages as root only)
 	@tests/drivers/install

@@ -229,3 +229,53 @@ async fn a_configuration_mistake_is_refused_with_its_place() {
         refusal.log
     );
 }
+
+#[tokio::test]
+async fn a_pause_holds_clients_back_and_a_drain_takes_a_replica_out() {
+    through("admin: { users: [postgres] }\n", async |place: &Place| {
+        let database = place.database();
+        let mut busy = Client::login(place.port(), "postgres", database).await;
+        assert_eq!(tags(&busy.query("BEGIN").await), ["BEGIN"]);
+        let mut pauser = Client::login(place.port(), "postgres", "causeway").await;
+        let pause = format!("PAUSE \"{database}\"");
+        let paused = tokio::spawn(async move { tags(&pauser.query(&pause).await) });
+        let mut console = Client::login(place.port(), "postgres", "causeway").await;
+        let mut other = Client::login(place.port(), "postgres", database).await;
+        place.causeway().wait_for_log("clients are held back").await;
+        let held = tokio::spawn(async move { other.one("SELECT 7").await });
+        sleep(Duration::from_millis(500)).await;
+        assert!(!paused.is_finished() && !held.is_finished(), "a transaction is open");
+        assert_eq!(tags(&busy.query("COMMIT").await), ["COMMIT"]);
+        assert_eq!(paused.await.expect("the pause"), ["PAUSE"]);
+        sleep(Duration::from_millis(500)).await;
+        assert!(!held.is_finished(), "the database is paused");
+        let open = rows(&console.query("SHOW SERVERS").await).len();
+        assert_eq!(open, 0, "every server connection is closed");
+        assert_eq!(tags(&console.query(&format!("RESUME \"{database}\"")).await), ["RESUME"]);
+        assert_eq!(held.await.expect("the read"), "7");
+
+        let replica = place.sandbox().replicas()[0].name().to_owned();
+        let reads = async || {
+            let labels = [("backend", replica.as_str()), ("role", "replica")];
+            place.causeway().metric("causeway_queries_total", &labels).await
+        };
+        assert_eq!(tags(&console.query(&format!("DRAIN {replica}")).await), ["DRAIN"]);
+        let before = reads().await;
+        for _ in 0..20 {
+            assert_eq!(busy.one("SELECT count(*) FROM shop.item").await, "4");
+        }
+        assert!((reads().await - before).abs() < 0.5, "a drained node gets no reads");
+        assert_eq!(tags(&console.query(&format!("UNDRAIN {replica}")).await), ["UNDRAIN"]);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while reads().await < before + 0.5 {
+            busy.one("SELECT count(*) FROM shop.item").await;
+            assert!(tokio::time::Instant::now() < deadline, "the node is used again");
+        }
+        let primary = place.sandbox().primary().name().to_owned();
+        assert_eq!(code(&console.query(&format!("DRAIN {primary}")).await), "55000");
+        for part in ["clients are held back", "clients go on", "a node's reads"] {
+            place.causeway().allow_log(part);
+        }
+    })
+    .await;
+}

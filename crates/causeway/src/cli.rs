@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::serve::{self, Options, Program};
-use crate::{dev, epoch, route, version};
+use crate::{dev, epoch, route, top, version};
 
 /// A connection-pooling PostgreSQL proxy that makes streaming replicas safe to read from.
 ///
@@ -52,6 +53,8 @@ enum Command {
     /// Shows or replaces the lineage that is kept of each cluster, while Causeway is stopped.
     #[command(subcommand)]
     Epoch(EpochCommand),
+    /// Shows a running Causeway in the terminal: nodes, routing, pools, events. Ctrl-C ends it.
+    Top(TopArgs),
     /// Starts a throw-away primary with streaming replicas and serves them.
     Dev(DevArgs),
 }
@@ -88,6 +91,19 @@ enum EpochCommand {
         /// The cluster.
         cluster: String,
     },
+}
+
+#[derive(Debug, Args)]
+struct TopArgs {
+    /// Where Causeway serves HTTP, instead of the key http of the configuration.
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
+    /// Seconds from one look to the next.
+    #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    /// Draws once and ends, as it does anyway when standard output is no terminal.
+    #[arg(long)]
+    once: bool,
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +153,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         }
         Some(Command::Epoch(EpochCommand::Show { cluster })) => epoch::show(&options, cluster.as_deref()),
         Some(Command::Epoch(EpochCommand::Accept { cluster })) => epoch::accept(&options, &cluster),
+        Some(Command::Top(TopArgs { address, interval, once })) => {
+            top::run(&options, &top::Wishes { address, interval: Duration::from_secs(interval), once })
+        }
         Some(Command::Dev(dev)) => {
             let DevArgs { directory, replicas, port, http_port } = dev;
             dev::run(&options, &dev::Wishes { directory, replicas: usize::from(replicas), port, http_port })

@@ -104,7 +104,7 @@ fn introduce(sandbox: &Sandbox, wishes: &Wishes, nodes: usize) {
     say(format_args!(
         "{nodes} servers run in {}:\n{list}\nConnect   psql -h 127.0.0.1 -p {port} -U {user} postgres\n\
          Console   psql -h 127.0.0.1 -p {port} -U {user} causeway -c 'SHOW NODES'\n\
-         Metrics   http://127.0.0.1:{http_port}/metrics\n\
+         Status    http://127.0.0.1:{http_port}/   (metrics: /metrics)\n\
          Ctrl-C takes all of it down.\n\n",
         sandbox.directory().display()
     ));

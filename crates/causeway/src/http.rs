@@ -1,4 +1,4 @@
-//! Metrics and health over HTTP.
+//! The status page, metrics and health over HTTP.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::metrics::Sources;
 use crate::serve::live::Live;
-use crate::version;
+use crate::status;
 
 const TEXT: (header::HeaderName, &str) = (header::CONTENT_TYPE, "text/plain; charset=utf-8");
 
@@ -22,7 +22,8 @@ const EXPOSITION: (header::HeaderName, &str) =
 /// Serves until dropped.
 pub async fn serve(listener: TcpListener, live: Arc<Live>) {
     let router = Router::new()
-        .route("/", get(index))
+        .route("/", get(status::page))
+        .route("/status.json", get(status::json))
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -30,15 +31,6 @@ pub async fn serve(listener: TcpListener, live: Arc<Live>) {
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(event = "http_failed", error = %error, "metrics and health are no longer served");
     }
-}
-
-async fn index() -> impl IntoResponse {
-    let version = version::long();
-    let page = format!(
-        "causeway {version}\n\n/metrics  for Prometheus\n/livez    200 while the process runs\n/readyz   200 while \
-         clients should be sent here, otherwise 503 and why\n"
-    );
-    ([TEXT], page)
 }
 
 async fn metrics(State(live): State<Arc<Live>>) -> impl IntoResponse {

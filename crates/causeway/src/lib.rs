@@ -15,6 +15,8 @@ pub mod logging;
 pub mod metrics;
 pub mod route;
 pub mod serve;
+pub mod status;
 #[cfg(test)]
 mod testing;
+pub mod top;
 pub mod version;

@@ -56,7 +56,10 @@ impl Client {
 
     /// The usual case: all that is to be known is known, and a connection is idle. False if something has to be waited for.
     fn acquire_at_once(&mut self, excluded: &[NodeId]) -> bool {
-        if self.home.is_outdated(&self.shared) || self.memory.era != self.home.control.era() {
+        if self.home.is_outdated(&self.shared)
+            || self.memory.era != self.home.control.era()
+            || self.shared.pauses.hold(&self.home.database)
+        {
             return false;
         }
         let Ok(choice) = self.choose_now(excluded) else { return false };
@@ -95,6 +98,9 @@ impl Client {
         if self.home.is_outdated(&self.shared) && !self.move_home() {
             let message = format!("database \"{}\" is no longer configured", self.home.database);
             return Err(End::Report(ErrorReport::fatal(SqlState::INVALID_CATALOG_NAME, message)));
+        }
+        if let Err(denied) = self.wait_for_resume().await? {
+            return Ok(Err(denied));
         }
         let primary_deadline = self.started + self.home.primary_wait;
         loop {

@@ -25,6 +25,7 @@ mod login;
 mod memory;
 pub mod metrics;
 mod peers;
+mod pauses;
 mod pools;
 mod refusals;
 mod registry;
@@ -104,6 +105,7 @@ pub(crate) struct Shared {
     /// Connections that are accepted and not let in yet.
     pub(crate) arrivals: AtomicUsize,
     pub(crate) elsewhere: Elsewhere,
+    pub(crate) pauses: pauses::Pauses,
     /// Makes up verifiers for users that do not exist.
     pub(crate) mock_secret: [u8; 32],
 }
@@ -130,6 +132,7 @@ impl Proxy {
             draining: AtomicBool::new(false),
             arrivals: AtomicUsize::new(0),
             elsewhere: Elsewhere::default(),
+            pauses: pauses::Pauses::default(),
             mock_secret: rand::random(),
         };
         Self { shared: Arc::new(shared) }

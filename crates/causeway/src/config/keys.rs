@@ -87,6 +87,7 @@ pub const KEYS: &[Key] = &[
     bare("users.<name>.consistency.fallback"),
     bare("users.<name>.consistency.lost_writes"),
     bare("admin.users[]"),
+    bare("admin.stats_users[]"),
     key("limits.max_clients", "10000"),
     key("limits.max_prepared_statements", "500"),
     key("timeouts.login_timeout", "1m"),

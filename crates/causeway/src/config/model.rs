@@ -43,6 +43,8 @@ pub struct Config {
     pub users: Vec<(String, User)>,
     /// Who may use the console.
     pub admins: Vec<String>,
+    /// Who may look at what it shows, and change nothing.
+    pub watchers: Vec<String>,
     /// Clients at the same time.
     pub max_clients: u32,
     /// Server-side prepared statements for each server connection.

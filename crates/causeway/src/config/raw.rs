@@ -168,6 +168,7 @@ pub(super) struct User {
 #[serde(deny_unknown_fields, default, expecting = "a map with users")]
 pub(super) struct Admin {
     pub(super) users: Option<Vec<Word>>,
+    pub(super) stats_users: Option<Vec<Word>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -79,7 +79,8 @@ impl Validation<'_> {
         let routing = self.routing(file.routing, &top("routing"));
         let databases = self.databases(file.databases, &mut clusters, &routing);
         let users = self.users(file.users.unwrap_or_default());
-        let admins = file.admin.unwrap_or_default().users.unwrap_or_default();
+        let admin = file.admin.unwrap_or_default();
+        let names = |users: Option<Vec<Word>>| users.into_iter().flatten().map(|user| user.0).collect();
         let limits = file.limits.unwrap_or_default();
         let log = file.log.unwrap_or_default();
         Config {
@@ -95,7 +96,8 @@ impl Validation<'_> {
             rules,
             databases,
             users,
-            admins: admins.into_iter().map(|user| user.0).collect(),
+            admins: names(admin.users),
+            watchers: names(admin.stats_users),
             max_clients: count(limits.max_clients.as_ref(), 10_000),
             max_prepared_statements: count(limits.max_prepared_statements.as_ref(), 500),
             timeouts: self.timeouts(&file.timeouts.unwrap_or_default()),

@@ -2,7 +2,7 @@
 
 use causeway_proxy::console::{Column, ColumnKind};
 
-use super::rows;
+use super::{rows, stats, tables};
 use crate::serve::live::Live;
 
 /// One row of a console table.
@@ -25,6 +25,14 @@ pub(super) enum Action {
     Kill,
     /// Ends one session.
     KillClient,
+    /// Holds back the clients of a database, or all.
+    Pause,
+    /// Lets them go on.
+    Resume,
+    /// Takes the reads off a node.
+    Drain,
+    /// Gives it reads again.
+    Undrain,
     /// Accepts a SET that drivers send, and does nothing.
     Set,
 }
@@ -51,6 +59,10 @@ const fn int4(name: &'static str) -> Column {
     Column { name, kind: ColumnKind::Int4 }
 }
 
+const fn numeric(name: &'static str) -> Column {
+    Column { name, kind: ColumnKind::Numeric }
+}
+
 const fn int8(name: &'static str) -> Column {
     Column { name, kind: ColumnKind::Int8 }
 }
@@ -70,6 +82,16 @@ const fn parameter(
     value: &'static str,
 ) -> Command {
     Command { words, argument: "", columns, action: Action::Parameter(value), help: "" }
+}
+
+/// A command whose argument may be left out.
+const fn perhaps(
+    words: &'static [&'static str],
+    argument: &'static str,
+    action: Action,
+    help: &'static str,
+) -> Command {
+    Command { words, argument, columns: &[], action, help }
 }
 
 const fn act(
@@ -103,6 +125,32 @@ pub(super) const COMMANDS: &[Command] = &[
         rows::routes,
         "Reads that replicas refused lately, and that run on the primary.",
     ),
+    show(
+        &["show", "lag"],
+        LAG,
+        tables::lag,
+        "How far each replica is behind, and whether it shows the newest fence.",
+    ),
+    show(&["show", "fences"], FENCES, tables::fences, "What consistent reads asked of each primary."),
+    show(&["show", "waiters"], WAITERS, tables::waiters, "The pools for which clients queue."),
+    show(
+        &["show", "stats"],
+        STATS,
+        stats::stats,
+        "Totals of each database, and averages of the last minute.",
+    ),
+    show(&["show", "stats_totals"], STATS_TOTALS, stats::stats_totals, "The totals alone."),
+    show(&["show", "stats_averages"], STATS_AVERAGES, stats::stats_averages, "The averages alone."),
+    show(
+        &["show", "totals"],
+        &[text("name"), numeric("value")],
+        stats::all_totals,
+        "The same summed over all databases, one a row.",
+    ),
+    show(&["show", "users"], USERS, tables::users, "The users of the configuration."),
+    show(&["show", "sockets"], SOCKETS, tables::sockets, "Clients and server connections together."),
+    show(&["show", "active_sockets"], SOCKETS, tables::active_sockets, "Those that are in use."),
+    show(&["show", "mem"], MEM, tables::memory, "The memory of the process."),
     show(
         &["show", "lists"],
         &[text("list"), int4("items")],
@@ -138,6 +186,20 @@ pub(super) const COMMANDS: &[Command] = &[
         Action::EpochAccept,
         "Takes the cluster's primary as it is now, after an upgrade, a restore or a split brain.",
     ),
+    perhaps(
+        &["pause"],
+        "[<database>]",
+        Action::Pause,
+        "Holds clients back, of all databases or one, and closes the server connections once none is in use.",
+    ),
+    perhaps(&["resume"], "[<database>]", Action::Resume, "Lets them go on."),
+    act(
+        &["drain"],
+        "<node>",
+        Action::Drain,
+        "Sends no more reads to a replica, and returns when none runs there; <cluster>/<node> if several have the name.",
+    ),
+    act(&["undrain"], "<node>", Action::Undrain, "Gives it reads again."),
     act(&["kill"], "<database>", Action::Kill, "Ends every session of a database."),
     act(&["kill_client"], "<id>", Action::KillClient, "Ends the session with this id of SHOW CLIENTS."),
     // What drivers say to every server they meet.
@@ -173,7 +235,88 @@ const NODES: &[Column] = &[
     int4("in_flight"),
     int8("latency_us"),
     int4("connections"),
+    text("drained"),
 ];
+
+const LAG: &[Column] = &[
+    text("cluster"),
+    text("node"),
+    text("state"),
+    int4("timeline"),
+    text("replay_lsn"),
+    text("fence"),
+    text("shows_fence"),
+    int8("lag_bytes"),
+    int8("lag_ms"),
+    int8("max_lag_ms"),
+];
+
+const FENCES: &[Column] = &[
+    text("cluster"),
+    text("source"),
+    text("because"),
+    text("newest"),
+    int8("wanted"),
+    int8("asked"),
+    int8("answer_us"),
+    int8("unflushed"),
+    int8("nudges"),
+];
+
+const WAITERS: &[Column] = &[
+    text("cluster"),
+    text("node"),
+    text("database"),
+    text("user"),
+    int4("waiting"),
+    int8("oldest_wait_ms"),
+    int4("active"),
+    int4("connecting"),
+    int4("size"),
+];
+
+const USERS: &[Column] = &[
+    text("name"),
+    text("pool_size"),
+    text("reserve_pool_size"),
+    text("pool_mode"),
+    int4("max_user_connections"),
+    int4("current_connections"),
+    int4("max_user_client_connections"),
+    int4("current_client_connections"),
+];
+
+const MEM: &[Column] = &[text("name"), int4("size"), int4("used"), int4("free"), int4("memtotal")];
+
+/// The columns of SHOW STATS and its kin: `database`, followed by totals, averages and `more`.
+macro_rules! stats {
+    ([$($total:literal),*] [$($average:literal),*] $($more:expr),*) => {
+        &[text("database"), $(numeric($total),)* $(numeric($average),)* $($more),*]
+    };
+}
+
+const STATS: &[Column] = stats!(
+    ["total_server_assignment_count", "total_xact_count", "total_query_count", "total_received", "total_sent",
+     "total_xact_time", "total_query_time", "total_wait_time", "total_client_parse_count",
+     "total_server_parse_count", "total_bind_count"]
+    ["avg_server_assignment_count", "avg_xact_count", "avg_query_count", "avg_recv", "avg_sent", "avg_xact_time",
+     "avg_query_time", "avg_wait_time", "avg_client_parse_count", "avg_server_parse_count", "avg_bind_count"]
+    // As PgBouncer called it before 1.8: there are exporters that still ask for it.
+    numeric("total_requests")
+);
+
+const STATS_TOTALS: &[Column] = stats!(
+    ["total_server_assignment_count", "total_xact_count", "total_query_count", "total_received", "total_sent",
+     "total_xact_time", "total_query_time", "total_wait_time", "total_client_parse_count",
+     "total_server_parse_count", "total_bind_count"]
+    []
+);
+
+const STATS_AVERAGES: &[Column] = stats!(
+    []
+    ["avg_server_assignment_count", "avg_xact_count", "avg_query_count", "avg_recv", "avg_sent", "avg_xact_time",
+     "avg_query_time", "avg_wait_time", "avg_client_parse_count", "avg_server_parse_count", "avg_bind_count"]
+);
 
 const ROUTES: &[Column] =
     &[text("database"), text("statement"), text("target"), text("reason"), text("sqlstate"), int8("age_s")];
@@ -242,6 +385,16 @@ macro_rules! sockets {
     };
 }
 
+const SOCKETS: &[Column] = sockets!(
+    int4("recv_pos"),
+    int4("pkt_pos"),
+    int4("pkt_remain"),
+    int4("send_pos"),
+    int4("send_remain"),
+    int4("pkt_avail"),
+    int4("send_avail")
+);
+
 const CLIENTS: &[Column] = sockets!(text("session_state"), text("pinned"), text("node"));
 
 const PINS: &[Column] = &[
@@ -278,4 +431,6 @@ const DATABASES: &[Column] = &[
     // Causeway's own.
     text("cluster"),
     text("consistency"),
+    // As PgBouncer called it before 1.16: there are exporters that still ask for it.
+    int4("reserve_pool"),
 ];

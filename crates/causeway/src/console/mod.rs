@@ -1,7 +1,10 @@
 //! The statements of the admin databases.
 
 mod commands;
+mod operate;
 mod rows;
+mod stats;
+mod tables;
 mod words;
 
 use std::sync::Arc;
@@ -39,6 +42,7 @@ impl AdminConsole {
 
     async fn execute(&self, user: &str, sql: &str) -> Result<Reply, ErrorReport> {
         let Invocation { command, argument } = parse(sql)?;
+        self.allow(user, command)?;
         match command.action {
             Action::Show(rows) => Ok(table(command, rows(&self.live), "SHOW")),
             Action::Parameter(value) => Ok(table(command, vec![vec![Some(value.to_owned())]], "SHOW")),
@@ -56,9 +60,27 @@ impl AdminConsole {
                 }
             }
             Action::EpochAccept => self.accept_epoch(user, argument),
+            Action::Pause => self.pause(user, argument).await,
+            Action::Resume => self.resume(user, argument),
+            Action::Drain => self.drain(user, argument).await,
+            Action::Undrain => self.undrain(user, argument),
             Action::Kill => self.kill(user, argument),
             Action::KillClient => self.kill_client(user, argument),
         }
+    }
+
+    /// Who only watches changes nothing.
+    fn allow(&self, user: &str, command: &Command) -> Result<(), ErrorReport> {
+        let harmless = matches!(
+            command.action,
+            Action::Show(_) | Action::Parameter(_) | Action::ExplainRoute | Action::Set
+        );
+        if harmless || self.live.config.load().admins.iter().any(|admin| admin == user) {
+            return Ok(());
+        }
+        let message = format!("user \"{user}\" may only look");
+        Err(ErrorReport::error(SqlState::INSUFFICIENT_PRIVILEGE, message)
+            .with_hint("The key admin.users of the configuration lists who may change something."))
     }
 
     async fn explain(&self, user: &str, argument: &str) -> Result<Row, ErrorReport> {
@@ -148,10 +170,10 @@ impl Console for AdminConsole {
 
     fn refuse(&self, user: &str) -> Option<ErrorReport> {
         let config = self.live.config.load();
-        (!config.admins.iter().any(|admin| admin == user)).then(|| {
+        (!config.admins.iter().chain(&config.watchers).any(|known| known == user)).then(|| {
             let message = format!("user \"{user}\" may not use the console");
             ErrorReport::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message)
-                .with_hint("The key admin.users of the configuration lists who may.")
+                .with_hint("The keys admin.users and admin.stats_users of the configuration list who may.")
         })
     }
 
@@ -179,7 +201,7 @@ fn parse(sql: &str) -> Result<Invocation<'_>, ErrorReport> {
     };
     let last = words.get(command.words.len() - 1);
     let argument = last.and_then(|word| sql.get(word.end..)).unwrap_or_default().trim_start();
-    if argument.is_empty() == command.argument.is_empty() {
+    if argument.is_empty() == command.argument.is_empty() || command.argument.starts_with('[') {
         return Ok(Invocation { command, argument });
     }
     Err(syntax(&rows::synopsis(command.words, command.argument)))

@@ -55,7 +55,7 @@ pub(super) fn state(live: &Live) -> Vec<Row> {
     let ready = live.ready();
     vec![
         vec![some!("active"), yes_or_no(!live.is_draining())],
-        vec![some!("paused"), yes_or_no(false)],
+        vec![some!("paused"), yes_or_no(live.proxy.is_paused(None))],
         vec![some!("suspended"), yes_or_no(false)],
         vec![some!("ready"), yes_or_no(ready.is_ok())],
         vec![some!("not_ready_because"), ready.err().map(|why| why.to_string())],
@@ -112,6 +112,7 @@ pub(super) fn nodes(live: &Live) -> Vec<Row> {
                 some!(load.map_or(0, |load| load.in_flight)),
                 load.map(|load| load.latency.as_micros().to_string()),
                 some!(connections),
+                some!(if live.drained.has(name, &node.name) { "yes" } else { "no" }),
             ]);
         }
     }
@@ -200,7 +201,7 @@ fn mode(config: &Config, database: &str, user: &str) -> &'static str {
     mode_word(user.or_else(database).unwrap_or(config.pool.mode))
 }
 
-fn mode_word(mode: Mode) -> &'static str {
+pub(super) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Transaction => "transaction",
         Mode::Session => "session",
@@ -326,11 +327,19 @@ pub(super) fn databases(live: &Live) -> Vec<Row> {
     names.extend(pools.iter().map(|pool| &*pool.database));
     names.extend(clients.iter().map(|client| &*client.database));
     names.retain(|name| !ADMIN_DATABASES.contains(name));
-    names.into_iter().filter_map(|name| database_row(&config, name, &pools, &clients)).collect()
+    names
+        .into_iter()
+        .filter_map(|name| database_row(&config, (name, live.proxy.is_paused(Some(name))), &pools, &clients))
+        .collect()
 }
 
 /// `None` for a database that the configuration no longer serves.
-fn database_row(config: &Config, name: &str, pools: &[PoolInfo], clients: &[ClientInfo]) -> Option<Row> {
+fn database_row(
+    config: &Config,
+    (name, paused): (&str, bool),
+    pools: &[PoolInfo],
+    clients: &[ClientInfo],
+) -> Option<Row> {
     let named = |wanted: &str| config.databases.iter().find(|(name, _)| name == wanted);
     let (_, database) = named(name).or_else(|| named("*"))?;
     let cluster = config.clusters.get(database.cluster)?;
@@ -361,10 +370,11 @@ fn database_row(config: &Config, name: &str, pools: &[PoolInfo], clients: &[Clie
         some!(open),
         some!(0),
         some!(clients.iter().filter(|client| *client.database == *name).count()),
-        some!(0),
+        some!(u8::from(paused)),
         some!(0),
         some!(cluster.name),
         some!(overrides.level.unwrap_or(config.consistency.level)),
+        some!(0),
     ])
 }
 

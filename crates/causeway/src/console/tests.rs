@@ -68,6 +68,23 @@ fn the_columns_of_pgbouncer_come_first() {
             "ssissiiiissiiiiii",
         ),
         ("SHOW LISTS", "list items", "si"),
+        (
+            "SHOW STATS",
+            "database total_server_assignment_count total_xact_count total_query_count total_received total_sent \
+             total_xact_time total_query_time total_wait_time total_client_parse_count total_server_parse_count \
+             total_bind_count avg_server_assignment_count avg_xact_count avg_query_count avg_recv avg_sent \
+             avg_xact_time avg_query_time avg_wait_time avg_client_parse_count avg_server_parse_count \
+             avg_bind_count",
+            "snnnnnnnnnnnnnnnnnnnnnn",
+        ),
+        ("SHOW TOTALS", "name value", "sn"),
+        (
+            "SHOW USERS",
+            "name pool_size reserve_pool_size pool_mode max_user_connections current_connections \
+             max_user_client_connections current_client_connections",
+            "ssssiiii",
+        ),
+        ("SHOW MEM", "name size used free memtotal", "siiii"),
         ("SHOW CONFIG", "key value default changeable", "ssss"),
         ("SHOW VERSION", "version", "s"),
         ("SHOW STATE", "key value", "ss"),
@@ -76,7 +93,11 @@ fn the_columns_of_pgbouncer_come_first() {
         let columns = parse(sql).unwrap().command.columns;
         let expected: Vec<&str> = expected.split_whitespace().collect();
         assert_eq!(names(&columns[..expected.len()]), expected, "{sql}");
-        let kind = |column: &Column| if column.kind == ColumnKind::Text { 's' } else { 'i' };
+        let kind = |column: &Column| match column.kind {
+            ColumnKind::Text => 's',
+            ColumnKind::Numeric => 'n',
+            ColumnKind::Int4 | ColumnKind::Int8 => 'i',
+        };
         assert_eq!(columns[..expected.len()].iter().map(kind).collect::<String>(), kinds, "{sql}");
     }
 }
@@ -128,6 +149,65 @@ async fn only_admins_get_in() {
     assert_eq!(report.message, "user \"app\" may not use the console");
 }
 
+/// Whoever only watches sees everything and changes nothing.
+#[tokio::test]
+async fn watchers_only_watch() {
+    let yaml = YAML.replace("users: [operator]", "users: [operator], stats_users: [exporter]");
+    let console = AdminConsole::new(live(&yaml).0);
+    assert!(console.refuse("exporter").is_none() && console.refuse("app").is_some());
+    for command in COMMANDS {
+        let argument = if command.argument.is_empty() { "" } else { " app SELECT 1" };
+        let sql = rows::synopsis(command.words, "") + argument;
+        let harmless = ["SHOW", "EXPLAIN", "SET"].iter().any(|word| sql.starts_with(word));
+        if harmless {
+            assert!(console.run("exporter", &sql).await.is_ok(), "{sql}");
+        } else {
+            let report = console.run("exporter", &sql).await.unwrap_err();
+            assert_eq!(report.code, SqlState::INSUFFICIENT_PRIVILEGE, "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_drained_node_has_no_weight_until_it_is_undrained() {
+    let (live, _requests) = live(YAML);
+    let console = AdminConsole::new(Arc::clone(&live));
+    let weights =
+        async || rows(&console, "SHOW NODES").await.into_iter().map(|row| row[6].clone()).collect::<Vec<_>>();
+    assert_eq!(console.run("operator", "DRAIN pg-0").await, Ok(Reply::Done { tag: "DRAIN" }));
+    assert_eq!(weights().await, ["0", "1"]);
+    assert_eq!(rows(&console, "SHOW NODES").await[0].last().unwrap(), "yes");
+    // What a reload does with the configuration.
+    let config = live.config.load_full();
+    assert_eq!(live.drained.cluster_config(&config.clusters[0]).nodes[0].weight, 0);
+    assert_eq!(console.run("operator", "UNDRAIN main/pg-0").await, Ok(Reply::Done { tag: "UNDRAIN" }));
+    assert_eq!(weights().await, ["3", "1"]);
+    for (sql, code) in [
+        ("DRAIN pg-9", SqlState::UNDEFINED_OBJECT),
+        ("DRAIN other/pg-0", SqlState::UNDEFINED_OBJECT),
+        ("DRAIN", SqlState::SYNTAX_ERROR),
+        ("PAUSE pgbouncer", SqlState::UNDEFINED_OBJECT),
+        ("PAUSE a b", SqlState::SYNTAX_ERROR),
+        ("RESUME app", SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
+    ] {
+        assert_eq!(console.run("operator", sql).await.unwrap_err().code, code, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_pause_shows_until_it_is_resumed() {
+    let console = console();
+    assert_eq!(console.run("operator", "PAUSE app").await, Ok(Reply::Done { tag: "PAUSE" }));
+    let paused = async || {
+        rows(&console, "SHOW DATABASES").await.into_iter().map(|row| row[15].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(paused().await, ["0", "1"]);
+    assert_eq!(console.run("operator", "PAUSE").await, Ok(Reply::Done { tag: "PAUSE" }));
+    assert_eq!(rows(&console, "SHOW STATE").await[1], ["paused", "yes"]);
+    assert_eq!(console.run("operator", "RESUME").await, Ok(Reply::Done { tag: "RESUME" }));
+    assert_eq!(paused().await, ["0", "0"]);
+}
+
 #[tokio::test]
 async fn what_is_shown_is_right() {
     let console = console();
@@ -139,7 +219,7 @@ async fn what_is_shown_is_right() {
     assert_eq!(databases.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["*", "app"]);
     assert_eq!(databases[1][1..3], ["127.0.0.1,127.0.0.1", "1"]);
     assert_eq!((databases[1][5].as_str(), databases[1][9].as_str()), ("7", "session"));
-    assert_eq!(databases[1][17..], ["main", "eventual"]);
+    assert_eq!(databases[1][17..], ["main", "eventual", "0"]);
     assert_eq!(rows(&console, "SHOW standard_conforming_strings").await, [["on"]]);
     let version = rows(&console, "SHOW server_version").await;
     assert!(version[0][0].ends_with("/causeway"));

@@ -178,7 +178,8 @@ impl Sources {
     }
 }
 
-const CLIENT_STATES: [ClientState; 5] = [
+/// Every state, in the order in which they are shown.
+pub(crate) const CLIENT_STATES: [ClientState; 5] = [
     ClientState::Idle,
     ClientState::Waiting,
     ClientState::Active,

@@ -229,7 +229,7 @@ impl DataPlane {
             let Some(named) = former.iter().find(|named| *named.name == *cluster.name) else {
                 return start(cluster, &config);
             };
-            named.cluster.reconfigure(assemble::cluster_config(cluster));
+            named.cluster.reconfigure(self.live.drained.cluster_config(cluster));
             NamedCluster { kept: config.state_dir.is_some(), ..named.clone() }
         };
         let clusters: Vec<NamedCluster> = config.clusters.iter().map(follow).collect();

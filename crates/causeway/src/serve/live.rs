@@ -1,7 +1,8 @@
 //! What the running process is made of, for those who look at it: the console, metrics and health checks.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -9,7 +10,9 @@ use causeway_cluster::Cluster;
 use causeway_proxy::Proxy;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::assemble;
 use crate::config::Config;
+use crate::status::History;
 
 /// A running cluster under its configured name.
 #[derive(Clone, Debug)]
@@ -54,6 +57,10 @@ pub struct Live {
     pub reloads: Reloads,
     /// When the process began.
     pub started: SystemTime,
+    /// Nodes that an operator has taken the reads off.
+    pub drained: Drained,
+    /// Its last minutes, for the status page.
+    pub history: History,
     reload_requests: mpsc::Sender<ReloadAnswer>,
     listening: AtomicBool,
     draining: AtomicBool,
@@ -66,6 +73,10 @@ pub struct Reloads {
     failed: AtomicU64,
     last: Mutex<(bool, SystemTime)>,
 }
+
+/// Nodes that an operator has taken the reads off; a reload leaves them so, a restart does not.
+#[derive(Debug, Default)]
+pub struct Drained(Mutex<BTreeSet<(Box<str>, Box<str>)>>);
 
 /// Why the process is not ready for clients.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +113,8 @@ impl Live {
                 last: Mutex::new((true, started)),
             },
             started,
+            drained: Drained::default(),
+            history: History::default(),
             reload_requests,
             listening: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -160,6 +173,36 @@ impl Live {
             return Err(ReloadError::ShuttingDown);
         }
         answered.await.unwrap_or(Err(ReloadError::ShuttingDown))
+    }
+}
+
+// === impl Drained ===
+
+impl Drained {
+    /// Whether reads are kept from this node of this cluster.
+    pub fn has(&self, cluster: &str, node: &str) -> bool {
+        self.set().iter().any(|(of, name)| **of == *cluster && **name == *node)
+    }
+
+    /// Keeps reads from the node, or no longer; false if that was so already.
+    pub fn put(&self, cluster: &str, node: &str, drained: bool) -> bool {
+        let key = (cluster.into(), node.into());
+        if drained { self.set().insert(key) } else { self.set().remove(&key) }
+    }
+
+    /// What the cluster's monitors need, without a weight for its drained nodes.
+    pub fn cluster_config(&self, cluster: &crate::config::Cluster) -> causeway_cluster::Config {
+        let mut config = assemble::cluster_config(cluster);
+        for node in &mut config.nodes {
+            if self.has(&cluster.name, &node.name) {
+                node.weight = 0;
+            }
+        }
+        config
+    }
+
+    fn set(&self) -> MutexGuard<'_, BTreeSet<(Box<str>, Box<str>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use self::data_plane::{Order, Prepared};
@@ -31,6 +32,7 @@ use self::successor::{Event, Successor};
 use crate::config::{Config, ConfigError, LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::logging::{self, LevelHandle};
+use crate::status;
 
 /// A signal that comes again so soon is the same wish: `timeout(1)` signals its child and then the child's group.
 const REPEAT: Duration = Duration::from_millis(250);
@@ -150,6 +152,8 @@ fn serve(
         let mut reloader =
             Reloader::new(Arc::clone(&live), thread.orders.clone(), options.clone(), level.clone(), first);
         reloader.serve_http(http)?;
+        let mut recorder = JoinSet::new();
+        recorder.spawn(status::record(Arc::clone(&live)));
         let announcing = tokio::spawn(handover::announce(Arc::clone(&live), predecessor));
         let control =
             Control { live, thread, signals, reloader, program: options.successor.clone(), successor: None };
