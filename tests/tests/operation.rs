@@ -279,3 +279,39 @@ async fn a_pause_holds_clients_back_and_a_drain_takes_a_replica_out() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_live_check_tells_what_the_servers_lack() {
+    let sandbox = causeway_testkit::shared_cluster().await;
+    let program = program(sandbox).await;
+    let directory = tempfile::tempdir().expect("a folder");
+    let file = directory.path().join("causeway.yaml");
+    let check = async |yaml: &str| {
+        fs::write(&file, yaml).expect("the file can be written");
+        let output = tokio::process::Command::new(&program)
+            .args(["check", "--live", "-c"])
+            .arg(&file)
+            .output()
+            .await
+            .expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+    };
+    let yaml = yaml_for(sandbox);
+    let (status, text) = check(&yaml).await;
+    assert_eq!(status, Some(0), "{text}");
+    for part in
+        ["good: pg-0 is the primary", "can serve reads", "a replica, PostgreSQL", "hot_standby_feedback"]
+    {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    sandbox.primary().sql("postgres", "CREATE ROLE curious LOGIN").await.expect("a role");
+    sandbox.replicas_caught_up().await.expect("the replicas catch up");
+    let (status, text) = check(&yaml.replace("monitor: { user: postgres", "monitor: { user: curious")).await;
+    assert_eq!(status, Some(69), "{text}");
+    assert!(text.contains("wrong: curious lacks the role pg_monitor: GRANT pg_monitor TO curious"), "{text}");
+    sandbox.primary().sql("postgres", "DROP ROLE curious").await.expect("the role goes");
+    let nobody = yaml.replace(&format!(":{}\"", sandbox.primary().port()), ":1\"");
+    let (status, text) = check(&nobody).await;
+    assert_eq!(status, Some(69), "{text}");
+    assert!(text.contains("no answer") && text.contains("wrong: no node takes writes"), "{text}");
+}

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::config::{self, Config, Credential, Method, Mode, Origin, TlsMode};
 
 /// The work factor of the verifiers made from passwords, as PostgreSQL's own.
-const SCRAM_ITERATIONS: u32 = 4096;
+pub(crate) const SCRAM_ITERATIONS: u32 = 4096;
 
 /// The users of a configuration, their passwords turned into verifiers: milliseconds of work for each.
 pub type Users = HashMap<Box<str>, UserConfig>;

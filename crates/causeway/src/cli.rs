@@ -6,12 +6,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::config::{LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::serve::{self, Options, Program};
-use crate::{dev, epoch, route, top, version};
+use crate::{check, dev, epoch, import, password, route, schema, top, version};
 
 /// A connection-pooling PostgreSQL proxy that makes streaming replicas safe to read from.
 ///
@@ -47,7 +47,7 @@ enum Command {
     /// Serves clients until SIGTERM or SIGINT; SIGHUP reloads the configuration, SIGUSR2 has a new process take over.
     Run,
     /// Reads the configuration and prints every mistake in it.
-    Check,
+    Check(CheckArgs),
     /// Says where a statement would run, and why, without running it.
     Route(RouteArgs),
     /// Shows or replaces the lineage that is kept of each cluster, while Causeway is stopped.
@@ -55,8 +55,31 @@ enum Command {
     Epoch(EpochCommand),
     /// Shows a running Causeway in the terminal: nodes, routing, pools, events. Ctrl-C ends it.
     Top(TopArgs),
+    /// Prints the YAML that means what a PgBouncer's configuration means, as far as there is such a thing.
+    ImportPgbouncer {
+        /// PgBouncer's configuration, commonly /etc/pgbouncer/pgbouncer.ini.
+        file: PathBuf,
+    },
+    /// Reads a password from standard input and prints its SCRAM-SHA-256 verifier, as CREATE ROLE and the key of a user take it.
+    HashPassword,
+    /// Prints the JSON Schema of the YAML file, for editors.
+    Schema,
+    /// Prints the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Prints the manual page.
+    Man,
     /// Starts a throw-away primary with streaming replicas and serves them.
     Dev(DevArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Asks the servers, too: whether they can be reached, what they are, what their settings mean for Causeway.
+    #[arg(long)]
+    live: bool,
 }
 
 #[derive(Debug, Args)]
@@ -146,7 +169,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     };
     match command {
         None | Some(Command::Run) => serve::run(&options),
-        Some(Command::Check) => check(&options),
+        Some(Command::Check(CheckArgs { live })) => check::run(&options, live),
         Some(Command::Route(route)) => {
             let RouteArgs { database, user, json, pre, sql } = route;
             route::run(&options, &route::Question { database, user, json, pre, sql })
@@ -156,6 +179,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Some(Command::Top(TopArgs { address, interval, once })) => {
             top::run(&options, &top::Wishes { address, interval: Duration::from_secs(interval), once })
         }
+        Some(Command::ImportPgbouncer { file }) => import::run(&file),
+        Some(Command::HashPassword) => password::run(),
+        Some(Command::Schema) => {
+            say(schema::text());
+            Exit::Done
+        }
+        Some(Command::Completions { shell }) => printed(|out| {
+            clap_complete::generate(shell, &mut Cli::command(), "causeway", out);
+            Ok(())
+        }),
+        Some(Command::Man) => printed(|out| clap_mangen::Man::new(Cli::command()).render(out)),
         Some(Command::Dev(dev)) => {
             let DevArgs { directory, replicas, port, http_port } = dev;
             dev::run(&options, &dev::Wishes { directory, replicas: usize::from(replicas), port, http_port })
@@ -163,20 +197,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
-fn check(options: &Options) -> Exit {
-    match serve::load(&options.file) {
-        Ok(config) => {
-            for warning in &config.warnings {
-                say(format_args!("{}: warning: {warning}\n", options.file.display()));
-            }
-            say(format_args!("{}: valid\n", options.file.display()));
-            Exit::Done
-        }
-        Err(error) => {
-            complain(&error);
-            Exit::Config
-        }
+/// Writes to memory first: a closed pipe is no reason to panic.
+fn printed(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Exit {
+    let mut text = Vec::new();
+    if let Err(error) = write(&mut text) {
+        complain(&error);
+        return Exit::Panicked;
     }
+    say(String::from_utf8_lossy(&text));
+    Exit::Done
 }
 
 /// Prints to standard output.

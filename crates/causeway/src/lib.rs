@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assemble;
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod console;
@@ -11,9 +12,12 @@ pub mod dev;
 pub mod epoch;
 pub mod exit;
 pub mod http;
+pub mod import;
 pub mod logging;
 pub mod metrics;
+pub mod password;
 pub mod route;
+pub mod schema;
 pub mod serve;
 pub mod status;
 #[cfg(test)]

@@ -104,3 +104,100 @@ fn route_follows_the_session_and_the_configuration() {
     assert_eq!(status(&unknown), 64);
     assert_eq!(text(&unknown.stderr), "database \"other\" is not configured\n");
 }
+
+#[test]
+fn what_it_prints_of_itself() {
+    for (arguments, part) in [
+        (&["completions", "bash"][..], "_causeway()"),
+        (&["completions", "zsh"], "#compdef causeway"),
+        (&["completions", "fish"], "complete -c causeway"),
+        (&["man"], ".TH causeway 1"),
+    ] {
+        let output = causeway(arguments);
+        assert_eq!(status(&output), 0, "{arguments:?}");
+        assert!(text(&output.stdout).contains(part), "{arguments:?}");
+    }
+    let schema: serde_json::Value = serde_json::from_slice(&causeway(&["schema"]).stdout).unwrap();
+    assert_eq!(schema["properties"]["pool"]["properties"]["mode"]["enum"][0], "transaction");
+    assert_eq!(status(&causeway(&["completions", "cobol"])), 64);
+}
+
+#[test]
+fn a_password_becomes_a_verifier() {
+    use std::io::Write as _;
+    use std::process::Stdio;
+
+    let hash = |input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
+        let command =
+            command.arg("hash-password").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let output = hash("pass word\n");
+    let verifier = causeway_protocol::scram::Verifier::parse(text(&output.stdout).trim_end()).unwrap();
+    assert!(verifier.matches(b"pass word") && !verifier.matches(b"pass word\n"));
+    assert_ne!(hash("pass word\n").stdout, output.stdout, "the salt is another one each time");
+    assert_eq!(status(&hash("\n")), 64);
+}
+
+#[test]
+fn a_pgbouncer_can_be_taken_over() {
+    let (directory, _file) = file("");
+    let ini = directory.path().join("pgbouncer.ini");
+    let list = directory.path().join("userlist.txt");
+    std::fs::write(&list, "\"app\" \"s3cret\"\n").unwrap();
+    std::fs::write(&ini, "[databases]\napp = host=127.0.0.1\n[pgbouncer]\nauth_file = userlist.txt\n")
+        .unwrap();
+    let output = causeway(&["import-pgbouncer", ini.to_str().unwrap()]);
+    assert_eq!(status(&output), 0);
+    let yaml = text(&output.stdout)
+        .replace("/var/lib/causeway", directory.path().to_str().unwrap())
+        .replace("password_file: /etc/causeway/monitor.pw", "password: x");
+    let made = directory.path().join("made.yaml");
+    std::fs::write(&made, &yaml).unwrap();
+    let checked = causeway(&["check", "-c", made.to_str().unwrap()]);
+    assert_eq!(status(&checked), 0, "{}\n{yaml}", text(&checked.stderr));
+    std::fs::write(&ini, "[databases]\nnonsense\n").unwrap();
+    let wrong = causeway(&["import-pgbouncer", ini.to_str().unwrap()]);
+    assert_eq!(status(&wrong), 78);
+    assert!(text(&wrong.stderr).contains("pgbouncer.ini:2: expected NAME = VALUE"));
+}
+
+/// Ten mistakes that people make: each is told with its line, what was expected, and the nearest name.
+#[test]
+fn mistakes_are_told_with_their_place() {
+    for (wrong, parts) in [
+        ("pol: { size: 3 }", &["pol: unknown key", "`pool`"][..]),
+        ("pool: { sise: 3 }", &["pool.sise", "`size`"]),
+        ("pool: { size: many }", &["pool.size", "whole number"]),
+        ("pool: { size: -1 }", &["pool.size"]),
+        ("pool: { checkout_timeout: 5 }", &["pool.checkout_timeout", "unit"]),
+        ("pool: { checkout_timeout: 5sec }", &["pool.checkout_timeout", "\"sec\""]),
+        ("pool: { mode: transactions }", &["pool.mode", "transaction"]),
+        ("consistency: { default: clusters }", &["consistency.default", "cluster"]),
+        ("listen: 127.0.0.1", &["listen"]),
+        (
+            "users: { app: { password: \"${NO_SUCH_VARIABLE}\" } }",
+            &["users.app.password", "NO_SUCH_VARIABLE"],
+        ),
+        ("log: { level: info", &["causeway.yaml:"]),
+        ("state_dir: /no/such/directory", &["state_dir", "/no/such/directory"]),
+    ] {
+        let lines = YAML.lines().count();
+        let (_directory, file) = file(&format!("{YAML}{wrong}\n"));
+        let output = causeway(&["check", "-c", file.to_str().unwrap()]);
+        let told = text(&output.stderr);
+        assert_eq!(status(&output), 78, "{wrong}: {told}");
+        let place = format!("causeway.yaml:{}:", lines + 1);
+        // A brace that is not closed is noticed where the text ends.
+        assert!(
+            told.contains(&place) || told.contains(&format!("causeway.yaml:{}:", lines + 2)),
+            "{wrong}: {told}"
+        );
+        for part in parts {
+            assert!(told.contains(part), "{wrong}: {part}: {told}");
+        }
+    }
+}
