@@ -61,7 +61,11 @@ pub async fn start(sandbox: &Sandbox, settings: &str) -> Causeway {
 
 /// As [`start`], once `nodes` nodes serve.
 pub async fn start_with(sandbox: &Sandbox, settings: &str, nodes: usize) -> Causeway {
-    start_yaml(sandbox, &(causeway_testkit::yaml_for(sandbox) + settings), nodes).await
+    let mut yaml = causeway_testkit::yaml_for(sandbox);
+    if settings.contains("databases:") {
+        yaml = yaml.replace("databases:\n  \"*\": { cluster: main }\n", "");
+    }
+    start_yaml(sandbox, &(yaml + settings), nodes).await
 }
 
 /// As [`start_with`], with the whole YAML.

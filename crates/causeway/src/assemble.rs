@@ -10,7 +10,7 @@ use causeway_proxy::ControlPlane;
 use causeway_proxy::Snapshot;
 use causeway_proxy::config::{
     AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Fallback, LostWrites,
-    Network, NodeEndpoint, Overrides, PoolMode, Tls, UserConfig,
+    Network, NodeEndpoint, Overrides, PoolMode, TimeoutOverrides, Timeouts, Tls, UserConfig,
 };
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
@@ -83,7 +83,11 @@ pub fn snapshot(
         nodes: cluster
             .nodes
             .iter()
-            .map(|node| NodeEndpoint { name: node.name.as_str().into(), address: node.address.clone() })
+            .map(|node| NodeEndpoint {
+                name: node.name.as_str().into(),
+                address: node.address.clone(),
+                max_server_connections: node.max_server_connections.map(size),
+            })
             .collect(),
         control,
         fallbacks: Arc::new(Semaphore::new(size(config.consistency.fallback_limit))),
@@ -144,6 +148,12 @@ fn defaults(config: &Config) -> Defaults {
         login_cache: config.timeouts.login_cache,
         max_clients: size(config.max_clients),
         max_prepared_statements: size(config.max_prepared_statements),
+        timeouts: Timeouts {
+            query: config.timeouts.query,
+            transaction: config.timeouts.transaction,
+            idle_in_transaction: config.timeouts.idle_in_transaction,
+            client_idle: config.timeouts.client_idle,
+        },
     }
 }
 
@@ -156,6 +166,14 @@ fn overrides(overrides: &config::Overrides) -> Overrides {
         wait: overrides.wait,
         fallback: overrides.fallback.map(fallback),
         lost_writes: overrides.lost_writes.map(lost_writes),
+        max_clients: overrides.max_clients.map(size),
+        max_server_connections: overrides.max_server_connections.map(size),
+        timeouts: TimeoutOverrides {
+            query: overrides.timeouts.query,
+            transaction: overrides.timeouts.transaction,
+            idle_in_transaction: overrides.timeouts.idle_in_transaction,
+            client_idle: overrides.timeouts.client_idle,
+        },
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::address::Address;
+use crate::quota::Quota;
 
 /// Everything a [`Pool`](crate::Pool) needs to know; valid by construction of the outermost crate.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Config {
     pub parameters: Vec<(Box<str>, Box<str>)>,
     /// The most connections open or being opened at a time.
     pub size: usize,
+    /// Bounds that hold for the pool together with others. Fixed when the pool is made.
+    pub quotas: Vec<Arc<Quota>>,
     /// The most checkouts that wait while nothing can be opened for them.
     pub max_waiters: usize,
     /// The most connections being opened at a time, so that a burst does not become a storm of logins.
@@ -86,6 +89,7 @@ impl Config {
             allow_cleartext: false,
             parameters: Vec::new(),
             size: 20,
+            quotas: Vec::new(),
             max_waiters: 1000,
             max_connecting: 4,
             connect_timeout: Duration::from_secs(5),

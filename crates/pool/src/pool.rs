@@ -10,6 +10,7 @@ use crate::cancel::CancelHandle;
 use crate::config::Config;
 use crate::error::CheckoutError;
 use crate::lease::{Lease, LeaseNumber};
+use crate::quota::Quota;
 use crate::reason::CloseReason;
 use crate::shared::Shared;
 use crate::state::Entry;
@@ -129,6 +130,11 @@ impl Pool {
             self.shared.retire(conn, reason);
         }
         self.shared.pump();
+    }
+
+    /// The bound over several pools that keeps this one from opening connections, if there is one.
+    pub fn reached_quota(&self) -> Option<Arc<Quota>> {
+        self.config().quotas.iter().find(|quota| quota.is_reached()).map(Arc::clone)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

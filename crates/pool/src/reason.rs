@@ -38,13 +38,15 @@ pub enum CloseReason {
     Protocol,
     /// A cancel request may still be on its way to it.
     CancelUncertain,
+    /// Another pool under the same bound needed its place.
+    Quota,
 }
 
 // === impl CloseReason ===
 
 impl CloseReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Abandoned,
         Self::ClientGone,
         Self::UnknownState,
@@ -62,6 +64,7 @@ impl CloseReason {
         Self::Io,
         Self::Protocol,
         Self::CancelUncertain,
+        Self::Quota,
     ];
 
     /// The label, in snake case.
@@ -84,6 +87,7 @@ impl CloseReason {
             Self::Io => "io",
             Self::Protocol => "protocol",
             Self::CancelUncertain => "cancel_uncertain",
+            Self::Quota => "quota",
         }
     }
 

@@ -14,6 +14,7 @@ use crate::connect;
 use crate::error::{CheckoutError, ConnectError};
 use crate::housekeeping;
 use crate::lease::Lease;
+use crate::quota::Quotas;
 use crate::reason::CloseReason;
 use crate::state::{Placement, Plan, State};
 
@@ -23,6 +24,7 @@ use crate::state::{Placement, Plan, State};
 /// back here.
 pub(crate) struct Shared {
     state: Mutex<State>,
+    quotas: Quotas,
     bell: Arc<Notify>,
 }
 
@@ -38,7 +40,11 @@ pub(crate) struct Ticket {
 
 impl Shared {
     pub(crate) fn new(config: Config) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::new(config)), bell: Arc::new(Notify::new()) })
+        Arc::new_cyclic(|pool| {
+            let quotas = Quotas::new(&config.quotas, pool);
+            let state = Mutex::new(State::new(config, quotas.clone()));
+            Self { state, quotas, bell: Arc::new(Notify::new()) }
+        })
     }
 
     /// Holds the state. A panic under the mutex leaves it as consistent as each single step does.
@@ -98,6 +104,7 @@ impl Shared {
             state.plan(Instant::now())
         };
         self.carry_out(plan);
+        self.quotas.offer();
     }
 
     /// Opens connections for those who wait, if there is room.
@@ -117,6 +124,17 @@ impl Shared {
         }
         for _ in 0..plan.connects {
             self.connect();
+        }
+        if plan.starved {
+            // What was taken of one bound before another was found to be reached is free again.
+            self.quotas.offer();
+            let spare = self.quotas.richest().and_then(|pool| {
+                let conn = pool.lock().take_spare()?;
+                Some((pool, conn))
+            });
+            if let Some((pool, conn)) = spare {
+                pool.retire(conn, CloseReason::Quota);
+            }
         }
     }
 
@@ -154,6 +172,7 @@ impl Shared {
             }
         }
         self.pump();
+        self.quotas.offer();
     }
 
     /// Sees to it that the housekeeping task runs and looks again.

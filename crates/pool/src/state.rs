@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::conn::{Opened, Place, ServerConn};
 use crate::error::{CheckoutError, ConnectError};
 use crate::lease::Lease;
+use crate::quota::Quotas;
 use crate::reason::CloseReason;
 use crate::seats::Seeker;
 use crate::slots::{Slot, Slots};
@@ -35,6 +36,8 @@ pub(crate) struct State {
     /// Ready to be lent, the most recently used last.
     idle: Vec<Box<ServerConn>>,
     slots: Slots,
+    /// Every connection that is open or being opened counts against these.
+    quotas: Quotas,
     connecting: usize,
     waiters: VecDeque<Waiter>,
     /// Those for whom a connection of their own is being opened.
@@ -84,6 +87,8 @@ pub(crate) struct Plan {
     pub(crate) refused: Vec<(Waiter, CheckoutError)>,
     /// Those who sought a connection of their own, and get none.
     pub(crate) unseated: VecDeque<Seeker>,
+    /// Whether a bound over several pools keeps somebody waiting.
+    pub(crate) starved: bool,
     /// Whether the housekeeping task has something to wait for.
     pub(crate) keep: bool,
 }
@@ -91,7 +96,7 @@ pub(crate) struct Plan {
 // === impl State ===
 
 impl State {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, quotas: Quotas) -> Self {
         Self {
             random: Random::new(config.seed),
             shortest_life: shortest_life(&config),
@@ -101,6 +106,7 @@ impl State {
             closed: None,
             idle: Vec::new(),
             slots: Slots::default(),
+            quotas,
             connecting: 0,
             waiters: VecDeque::new(),
             seekers: VecDeque::new(),
@@ -217,6 +223,7 @@ impl State {
         now: Instant,
     ) -> Option<Waiter> {
         self.connecting -= 1;
+        self.quotas.release(1);
         self.totals.failed += 1;
         // The failure of a configuration that has been replaced says nothing about the present one.
         if generation != self.generation || self.closed.is_some() {
@@ -254,6 +261,8 @@ impl State {
             Some(CloseReason::Resized)
         } else if conn.age(now) >= self.shortest_life && conn.is_expired(now, self.config.lifetime) {
             Some(CloseReason::Lifetime)
+        } else if self.quotas.claim(self.waiters.front().map(|waiter| waiter.since)) {
+            Some(CloseReason::Quota)
         } else {
             None
         };
@@ -267,6 +276,9 @@ impl State {
             self.idle.push(conn);
             return Placement::Kept;
         };
+        if self.waiters.is_empty() {
+            self.quotas.forget();
+        }
         self.lend(&mut conn);
         Placement::HandOff(waiter, conn)
     }
@@ -277,9 +289,11 @@ impl State {
 
     /// A connection has been closed.
     pub(crate) fn vacate(&mut self, slot: usize, reason: CloseReason) {
-        if self.slots.vacate(slot).is_some()
-            && let Some(count) = self.totals.closed.get_mut(reason.index())
-        {
+        let gone = self.slots.vacate(slot).is_some();
+        if gone {
+            self.quotas.release(1);
+        }
+        if gone && let Some(count) = self.totals.closed.get_mut(reason.index()) {
             *count += 1;
         }
     }
@@ -310,8 +324,14 @@ impl State {
         }
         let room = self.config.size.saturating_sub(self.slots.len() + self.connecting);
         let at_once = self.config.max_connecting.max(1).saturating_sub(self.connecting);
-        plan.connects = unserved.min(room).min(at_once);
+        let wanted = unserved.min(room).min(at_once);
+        plan.connects = self.quotas.take(wanted, self.waiters.front().map(|waiter| waiter.since));
         self.connecting += plan.connects;
+        if plan.connects < wanted {
+            // A client gets a connection of its own only where nobody else is short of one.
+            plan.unseated = mem::take(&mut self.seekers);
+            plan.starved = !self.waiters.is_empty();
+        }
         plan
     }
 
@@ -340,6 +360,20 @@ impl State {
     pub(crate) fn close(&mut self, reason: CloseReason) -> (Vec<Box<ServerConn>>, VecDeque<Waiter>) {
         self.closed.get_or_insert(reason);
         (mem::take(&mut self.idle), mem::take(&mut self.waiters))
+    }
+
+    /// Since when the longest unused connection is idle that nobody in this pool waits for.
+    pub(crate) fn idle_since(&mut self) -> Option<Instant> {
+        let slot = self.idle.first().filter(|_| self.waiters.is_empty())?.place().slot;
+        self.slots.slot(slot).map(|slot| slot.last_used)
+    }
+
+    /// Takes that out.
+    pub(crate) fn take_spare(&mut self) -> Option<Box<ServerConn>> {
+        self.idle_since()?;
+        let mut conn = self.idle.remove(0);
+        self.lend(&mut conn);
+        Some(conn)
     }
 
     /// Takes out the idle connections that are too old, too long idle, or have been sent something; the last without
@@ -432,6 +466,13 @@ fn shortest_life(config: &Config) -> Duration {
         Duration::MAX
     } else {
         config.lifetime.saturating_sub(config.lifetime / 10)
+    }
+}
+
+impl Drop for State {
+    /// Attempts under way that find the pool gone close what they have opened.
+    fn drop(&mut self) {
+        self.quotas.release(self.slots.len() + self.connecting);
     }
 }
 

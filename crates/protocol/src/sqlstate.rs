@@ -39,6 +39,7 @@ known! {
     NO_ACTIVE_TRANSACTION = b"25P01", "Only inside a transaction.";
     IN_FAILED_TRANSACTION = b"25P02", "The transaction has failed; nothing but its end is accepted.";
     IDLE_IN_TRANSACTION_TIMEOUT = b"25P03", "A session idle in a transaction for too long.";
+    TRANSACTION_TIMEOUT = b"25P04", "A transaction that takes too long.";
     INVALID_STATEMENT_NAME = b"26000", "No such prepared statement.";
     INVALID_AUTHORIZATION = b"28000", "The role may not log in.";
     INVALID_PASSWORD = b"28P01", "Wrong password or unknown role.";

@@ -87,6 +87,8 @@ pub(crate) enum End {
     Report(ErrorReport),
     /// The client has been told, by the server.
     Told,
+    /// The client has taken longer than it may: it is told this, cut off, and what runs is cancelled.
+    Overdue(ErrorReport),
     /// The wait for a server connection was cancelled: the session goes on.
     Cancelled,
 }
@@ -205,7 +207,9 @@ impl Client {
         if self.held.is_none() && self.entry.interrupts().drain {
             return Err(End::killed());
         }
-        self.entry.enter(self.resting_state());
+        let state = self.resting_state();
+        self.entry.since.transaction(state == ClientState::InTransaction);
+        self.entry.enter(state);
         if self.session.has_unjudged() {
             return Box::pin(self.idle_unjudged()).await;
         }
@@ -240,6 +244,7 @@ impl Client {
 
     fn interrupted(&mut self) -> Result<(), End> {
         self.look()?;
+        self.look_at_clock()?;
         let interrupts = self.entry.interrupts();
         self.entry.clear_cancel();
         let free = self.session.status() == TransactionStatus::Idle;
@@ -248,6 +253,7 @@ impl Client {
 
     /// Runs the gathered unit, again elsewhere if need be, and takes in what it has changed.
     async fn run_unit(&mut self) -> Result<(), End> {
+        self.entry.enter(ClientState::Active);
         for database in self.session.take_unused_databases() {
             self.shared.pools.leave_database(&database);
             self.shared.logins.clear();
@@ -328,6 +334,7 @@ impl Client {
         self.running = None;
         let Some(held) = &mut self.held else { return Ok(()) };
         let mut ended = self.session.finish(&mut held.lease.books);
+        self.entry.since.transaction(self.session.status() != TransactionStatus::Idle);
         let now = Instant::now();
         let metrics = held.pool.metrics(held.role);
         let latency = now - self.started;
@@ -406,6 +413,7 @@ impl Client {
         let reason = match &end {
             End::Terminated | End::ClientLeft | End::ClientIo(_) | End::Cancelled => CloseReason::ClientGone,
             End::Report(_) => CloseReason::UnknownState,
+            End::Overdue(_) => CloseReason::Deadline,
             End::Told => CloseReason::ServerFatal,
         };
         if matches!(end, End::Terminated | End::ClientLeft)
@@ -417,11 +425,11 @@ impl Client {
             && !self.session.awaits_client()
             && let Some(held) = self.held.take()
         {
-            tokio::spawn(abandon(held, self.session.lost()));
+            tokio::spawn(abandon(held, self.session.lost() && !matches!(end, End::Overdue(_))));
         }
         self.discard(reason);
         self.close_seat_with_schema();
-        if let End::Report(report) = &end {
+        if let End::Report(report) | End::Overdue(report) = &end {
             let report = report.clone().with_severity(Severity::Fatal);
             encode::error_response(&mut self.answer, &report);
             self.show_answer();

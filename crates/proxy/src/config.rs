@@ -111,6 +111,55 @@ pub struct Overrides {
     pub fallback: Option<Fallback>,
     /// `consistency.lost_writes`.
     pub lost_writes: Option<LostWrites>,
+    /// `limits.max_clients`: of this database, or as this user.
+    pub max_clients: Option<usize>,
+    /// `limits.max_server_connections`: on each node, over all pools of this database or user.
+    pub max_server_connections: Option<usize>,
+    /// `timeouts`: those of clients.
+    pub timeouts: TimeoutOverrides,
+}
+
+/// How long things may take that a client does, or has done; zero means for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// `timeouts.query_timeout`: a statement, from being sent to a server to the end of its answer.
+    pub query: Duration,
+    /// `timeouts.transaction_timeout`: a transaction, from its first statement on.
+    pub transaction: Duration,
+    /// `timeouts.idle_in_transaction_timeout`: a pause inside a transaction.
+    pub idle_in_transaction: Duration,
+    /// `timeouts.client_idle_timeout`: a pause outside of one.
+    pub client_idle: Duration,
+}
+
+/// What a database or a user says differently of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeoutOverrides {
+    /// `timeouts.query_timeout`.
+    pub query: Option<Duration>,
+    /// `timeouts.transaction_timeout`.
+    pub transaction: Option<Duration>,
+    /// `timeouts.idle_in_transaction_timeout`.
+    pub idle_in_transaction: Option<Duration>,
+    /// `timeouts.client_idle_timeout`.
+    pub client_idle: Option<Duration>,
+}
+
+impl Timeouts {
+    /// The shortest of them, if there is any.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        let all = [self.query, self.transaction, self.idle_in_transaction, self.client_idle];
+        all.into_iter().filter(|timeout| !timeout.is_zero()).min()
+    }
+
+    fn overridden(self, by: &TimeoutOverrides) -> Self {
+        Self {
+            query: by.query.unwrap_or(self.query),
+            transaction: by.transaction.unwrap_or(self.transaction),
+            idle_in_transaction: by.idle_in_transaction.unwrap_or(self.idle_in_transaction),
+            client_idle: by.client_idle.unwrap_or(self.client_idle),
+        }
+    }
 }
 
 impl Overrides {
@@ -156,6 +205,8 @@ pub struct Defaults {
     pub max_clients: usize,
     /// `max_prepared_statements`: server-side statements for each server connection.
     pub max_prepared_statements: usize,
+    /// `timeouts`: those of clients.
+    pub timeouts: Timeouts,
 }
 
 /// TLS towards clients.
@@ -174,6 +225,8 @@ pub struct NodeEndpoint {
     pub name: Arc<str>,
     /// Where it listens.
     pub address: Address,
+    /// `max_server_connections`: over all pools.
+    pub max_server_connections: Option<usize>,
 }
 
 /// One cluster: its nodes and who knows the truth about them.
@@ -296,6 +349,22 @@ impl Snapshot {
     /// The entry that serves `database`.
     pub fn database(&self, database: &str) -> Option<&DatabaseConfig> {
         self.databases.get(database).or(self.any_database.as_ref())
+    }
+
+    /// How long the clients of `database` may take that come as `user`.
+    pub(crate) fn timeouts(&self, database: &str, user: &str) -> Timeouts {
+        let of_database = self.database(database).map(|entry| &entry.overrides.timeouts);
+        let of_user = self.users.get(user).map(|user| &user.overrides.timeouts);
+        let overrides = of_database.into_iter().chain(of_user);
+        overrides.fold(self.defaults.timeouts, Timeouts::overridden)
+    }
+
+    /// The shortest of everybody's timeouts.
+    pub(crate) fn shortest_timeout(&self) -> Option<Duration> {
+        let of_databases = self.databases.values().chain(&self.any_database).map(|entry| &entry.overrides);
+        let overrides = of_databases.chain(self.users.values().map(|user| &user.overrides));
+        let all = overrides.map(|overrides| Timeouts::default().overridden(&overrides.timeouts));
+        all.chain([self.defaults.timeouts]).filter_map(|timeouts| timeouts.shortest()).min()
     }
 
     /// How a client from `address` (`None`: a Unix socket) may log in; no matching rule means SCRAM.

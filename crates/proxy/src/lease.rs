@@ -347,7 +347,19 @@ pub(crate) fn cancelled() -> ErrorReport {
 }
 
 fn pool_timeout(pool: &NodePool, waited: std::time::Duration) -> ErrorReport {
-    ErrorReport::error(SqlState::TOO_MANY_CONNECTIONS, "no server connection became free in time")
+    let report =
+        ErrorReport::error(SqlState::TOO_MANY_CONNECTIONS, "no server connection became free in time");
+    if let Some(quota) = pool.pool.reached_quota() {
+        return report
+            .with_detail(format!(
+                "Waited {} ms (pool.checkout_timeout); {} is {}.",
+                waited.as_millis(),
+                quota.name(),
+                quota.limit()
+            ))
+            .with_hint("Raise this limit, or end transactions sooner.");
+    }
+    report
         .with_detail(format!(
             "Waited {} ms (pool.checkout_timeout) for one of {} connections to node \"{}\".",
             waited.as_millis(),

@@ -7,12 +7,15 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod bounds;
 mod client;
 pub mod config;
 mod consistency;
 pub mod console;
 mod console_session;
 mod control;
+mod crowd;
+mod deadlines;
 mod drain;
 mod explain;
 mod failover;
@@ -48,6 +51,7 @@ use causeway_routing::fingerprint::Key;
 
 pub use crate::config::Snapshot;
 pub use crate::control::{ControlPlane, Need};
+use crate::crowd::Crowd;
 pub use crate::explain::{Candidate, Explanation};
 use crate::failover::Reigns;
 use crate::home::HabitsOfAll;
@@ -97,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) registry: StatementRegistry,
     pub(crate) pools: Pools,
     pub(crate) clients: Arc<Clients>,
+    pub(crate) crowd: Arc<Crowd>,
     pub(crate) logins: LoginCache,
     pub(crate) habits: HabitsOfAll,
     pub(crate) refusals: Refusals,
@@ -125,6 +130,7 @@ impl Proxy {
             registry: StatementRegistry::default(),
             pools: Pools::default(),
             clients: Arc::default(),
+            crowd: Arc::default(),
             logins: LoginCache::default(),
             habits: HabitsOfAll::default(),
             refusals: Refusals::default(),

@@ -117,7 +117,9 @@ pub(crate) async fn login(
     let application_name = startup.setting("application_name").unwrap_or_default().into();
     let key =
         LoginKey { database: Arc::clone(&database), user: Arc::clone(&user), settings: startup.settings };
-    let lifetime = shared.snapshot.load().defaults.login_cache;
+    let snapshot = shared.snapshot.load_full();
+    let admission = shared.crowd.admit(&snapshot, &database, &user).map_err(Turned::Report)?;
+    let lifetime = snapshot.defaults.login_cache;
     let known = match shared.logins.find(&key, lifetime) {
         Some(known) => known,
         None => introduce(shared, key).await?,
@@ -126,7 +128,8 @@ pub(crate) async fn login(
     let seat = Box::pin(take_seat(shared, &mut home)).await;
     let (address, tls) = (door.address, door.stream.tls());
     let who = Introduction { database, user, application_name, address, tls };
-    let entry = shared.clients.register(who, seat.as_ref().map(Seat::process_id));
+    let mut entry = shared.clients.register(who, seat.as_ref().map(Seat::process_id));
+    entry.admission = Some(admission);
     door.outbound.extend_from_slice(&known.greeting);
     encode::backend_key_data(&mut door.outbound, &entry.key);
     encode::ready_for_query(&mut door.outbound, TransactionStatus::Idle);

@@ -9,6 +9,7 @@ use causeway_pool::{CloseReason, Pool};
 use causeway_routing::{Load, NodeId, Role};
 use secrecy::SecretString;
 
+use crate::bounds::Bounds;
 use crate::config::{PoolMode, Snapshot};
 use crate::metrics::{BackendMetrics, Metrics};
 
@@ -60,8 +61,9 @@ type NodeName = (Arc<str>, Arc<str>);
 /// All pools of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    pools: Mutex<HashMap<PoolKey, Arc<NodePool>>>,
+    made: Mutex<HashMap<PoolKey, Arc<NodePool>>>,
     loads: Mutex<HashMap<NodeName, Arc<NodeLoad>>>,
+    bounds: Bounds,
 }
 
 // === impl NodeLoad ===
@@ -128,7 +130,7 @@ impl Pools {
             database: Arc::clone(database),
             user: Arc::clone(user),
         };
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = pools.get(&key).filter(|known| known.generation == snapshot.generation) {
             return Some(Arc::clone(known));
         }
@@ -137,6 +139,7 @@ impl Pools {
             causeway_pool::Config::new(node.address.clone(), Arc::clone(database), Arc::clone(user));
         config.password.clone_from(&policy.password);
         config.size = policy.size;
+        config.quotas = self.bounds.of(snapshot, &key);
         config.max_waiters = defaults.max_waiters;
         config.connect_timeout = defaults.connect_timeout;
         config.idle_timeout = defaults.idle_timeout;
@@ -169,7 +172,8 @@ impl Pools {
     /// After a reload: pools of nodes that are gone are closed, and all are made anew when next asked for, which
     /// gives them their new configuration and keeps their connections where those are still good.
     pub(crate) fn reload(&self, snapshot: &Snapshot) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        self.bounds.reload(snapshot);
+        let mut pools = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|key, known| {
             let cluster = snapshot.clusters.iter().find(|cluster| cluster.name == key.cluster);
             let kept = cluster.is_some_and(|cluster| {
@@ -200,7 +204,7 @@ impl Pools {
 
     /// Every pool.
     pub(crate) fn all(&self) -> Vec<Arc<NodePool>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
     }
 
     /// Every node's load, by cluster and name.

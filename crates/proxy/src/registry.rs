@@ -2,18 +2,19 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use causeway_pool::{CancelHandle, LeaseNumber};
 use causeway_protocol::startup::CancelKey;
 use causeway_routing::PinSet;
 use tokio::time::Instant;
 
+use crate::crowd::Admission;
+use crate::deadlines::Since;
 use crate::pools::NodePool;
-
 use crate::tls::TlsInfo;
 
 /// What a client is doing.
@@ -78,6 +79,8 @@ const KILL: u8 = 2;
 const DRAIN: u8 = 4;
 /// The primary has changed: look whether the connection at hand is still one to it.
 const LOOK: u8 = 8;
+/// The session has taken long over something: look whether that is too long.
+const CLOCK: u8 = 16;
 
 /// One client, shared between its task and whoever looks at it or wants something of it.
 #[derive(Debug)]
@@ -90,6 +93,8 @@ pub(crate) struct ClientEntry {
     tls: Option<TlsInfo>,
     connected_at: SystemTime,
     state: AtomicU8,
+    pub(crate) since: Since,
+    counted_time: Arc<AtomicU64>,
     interrupts: AtomicU8,
     waker: Mutex<Option<Waker>>,
     /// The server connection that it had last; its pool tells whether it still has it.
@@ -118,6 +123,8 @@ pub(crate) struct Introduction {
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     next: AtomicI32,
+    /// Milliseconds, as far as they have been counted.
+    counted_time: Arc<AtomicU64>,
     entries: Mutex<HashMap<i32, Arc<ClientEntry>>>,
 }
 
@@ -126,6 +133,8 @@ pub(crate) struct Clients {
 pub(crate) struct Registration {
     clients: Arc<Clients>,
     entry: Arc<ClientEntry>,
+    /// Its place among the clients of its database and user.
+    pub(crate) admission: Option<Admission>,
 }
 
 // === impl Clients ===
@@ -156,13 +165,16 @@ impl Clients {
             tls: who.tls,
             connected_at: SystemTime::now(),
             state: AtomicU8::new(ClientState::Idle as u8),
+            since: Since::default(),
+            counted_time: Arc::clone(&self.counted_time),
             interrupts: AtomicU8::new(0),
             waker: Mutex::new(None),
             lease: Mutex::new(None),
             pinned: Mutex::default(),
         });
+        entry.enter(ClientState::Idle);
         entries.insert(process_id, Arc::clone(&entry));
-        Registration { clients: Arc::clone(self), entry }
+        Registration { clients: Arc::clone(self), entry, admission: None }
     }
 
     /// The client that holds this key.
@@ -179,6 +191,12 @@ impl Clients {
     /// The client with this process id.
     pub(crate) fn by_id(&self, id: i32) -> Option<Arc<ClientEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
+    }
+
+    /// So much time has passed.
+    pub(crate) fn count_time(&self, passed: Duration) {
+        let passed = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+        self.counted_time.fetch_add(passed, Ordering::Relaxed);
     }
 
     /// How many there are.
@@ -228,6 +246,12 @@ impl ClientEntry {
     /// Notes what the client does.
     pub(crate) fn enter(&self, state: ClientState) {
         self.state.store(state as u8, Ordering::Relaxed);
+        self.since.begin(self.counted_time());
+    }
+
+    /// The milliseconds counted so far.
+    pub(crate) fn counted_time(&self) -> u64 {
+        self.counted_time.load(Ordering::Relaxed)
     }
 
     /// Notes why the client keeps its server connection.
@@ -271,9 +295,19 @@ impl ClientEntry {
         self.set(LOOK);
     }
 
-    /// Whether it has to.
+    /// Has the session look whether it has taken too long.
+    pub(crate) fn look_at_clock(&self) {
+        self.set(CLOCK);
+    }
+
+    /// Whether it has to, which it does now.
+    pub(crate) fn takes_look_at_clock(&self) -> bool {
+        self.interrupts.fetch_and(!CLOCK, Ordering::AcqRel) & CLOCK != 0
+    }
+
+    /// Whether it has to look at anything.
     pub(crate) fn must_look(&self) -> bool {
-        self.interrupts.load(Ordering::Acquire) & LOOK != 0
+        self.interrupts.load(Ordering::Acquire) & (LOOK | CLOCK) != 0
     }
 
     /// It has.

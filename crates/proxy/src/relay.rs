@@ -89,17 +89,21 @@ impl Client {
         if self.entry.interrupts().kill {
             return Err(End::killed());
         }
-        if self.entry.clear_cancel()
-            && let Some(held) = &self.held
-        {
-            let handle = held.lease.cancel_handle();
-            tokio::spawn(async move {
-                if let Err(error) = handle.cancel(Instant::now() + CANCEL_TIMEOUT).await {
-                    tracing::debug!(%error, "cancel request failed");
-                }
-            });
+        if self.entry.clear_cancel() {
+            self.forward_cancel();
         }
-        Ok(())
+        self.look_at_clock()
+    }
+
+    /// Has the server cancel what it works at.
+    pub(crate) fn forward_cancel(&self) {
+        let Some(held) = &self.held else { return };
+        let handle = held.lease.cancel_handle();
+        tokio::spawn(async move {
+            if let Err(error) = handle.cancel(Instant::now() + CANCEL_TIMEOUT).await {
+                tracing::debug!(%error, "cancel request failed");
+            }
+        });
     }
 
     /// What the server sends while nothing is asked of it: notices, notifications, its last word.

@@ -16,7 +16,7 @@ use causeway_pool::{Address, Keepalive, ServerConn, Verification};
 use causeway_protocol::report::ErrorReport;
 use causeway_proxy::config::{
     AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Network, NodeEndpoint,
-    Overrides, PoolMode,
+    Overrides, PoolMode, Timeouts,
 };
 use causeway_proxy::console::{Column, Console, ReplyFuture};
 use causeway_proxy::{ControlPlane, Listener, Metrics, Need, Proxy, Snapshot};
@@ -205,6 +205,7 @@ fn snapshot(server: u16) -> Snapshot {
     let endpoint = |name: &str| NodeEndpoint {
         name: name.into(),
         address: Address::Tcp { host: "127.0.0.1".into(), port: server },
+        max_server_connections: None,
     };
     Snapshot {
         tls: None,
@@ -241,6 +242,7 @@ fn snapshot(server: u16) -> Snapshot {
             login_cache: minute,
             max_clients: 10,
             max_prepared_statements: 10,
+            timeouts: Timeouts::default(),
         },
     }
 }

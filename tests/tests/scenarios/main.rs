@@ -8,6 +8,7 @@ mod failures;
 mod handover;
 mod leaving;
 mod levels;
+mod limits;
 mod notices;
 mod pinning;
 mod pipeline;

@@ -123,6 +123,8 @@ pub struct Node {
     pub address: Address,
     /// Its share of the reads; 0 means none.
     pub weight: u32,
+    /// Server connections of all pools together; `None`: as many as the pools have.
+    pub max_server_connections: Option<u32>,
 }
 
 /// How the monitors log in.
@@ -253,6 +255,25 @@ pub struct Overrides {
     pub fallback: Option<Fallback>,
     /// `consistency.lost_writes`.
     pub lost_writes: Option<LostWrites>,
+    /// `limits.max_clients`.
+    pub max_clients: Option<u32>,
+    /// `limits.max_server_connections`.
+    pub max_server_connections: Option<u32>,
+    /// `timeouts`.
+    pub timeouts: TimeoutOverrides,
+}
+
+/// What a database or a user says differently of the deadlines of its clients; zero means none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeoutOverrides {
+    /// `timeouts.query_timeout`.
+    pub query: Option<Duration>,
+    /// `timeouts.transaction_timeout`.
+    pub transaction: Option<Duration>,
+    /// `timeouts.idle_in_transaction_timeout`.
+    pub idle_in_transaction: Option<Duration>,
+    /// `timeouts.client_idle_timeout`.
+    pub client_idle: Option<Duration>,
 }
 
 /// An entry of `databases`.
@@ -321,6 +342,14 @@ pub struct Timeouts {
     pub drain_delay: Duration,
     /// How long clients may stay with a process whose listeners another one has taken over.
     pub handover_timeout: Duration,
+    /// How long a statement may run; zero means for ever, here and below.
+    pub query: Duration,
+    /// How long a transaction may last.
+    pub transaction: Duration,
+    /// How long a client may do nothing inside a transaction.
+    pub idle_in_transaction: Duration,
+    /// How long a client may do nothing outside a transaction.
+    pub client_idle: Duration,
 }
 
 /// The least severe events that are logged.

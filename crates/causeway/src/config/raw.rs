@@ -57,6 +57,7 @@ pub(super) struct Node {
     pub(super) name: Name,
     pub(super) address: NodeAddress,
     pub(super) weight: Option<Weight>,
+    pub(super) max_server_connections: Option<Count>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -152,6 +153,8 @@ pub(super) struct Database {
     pub(super) pool: Option<PoolOverrides>,
     pub(super) consistency: Option<ConsistencyOverrides>,
     pub(super) routing: Option<Routing>,
+    pub(super) limits: Option<LimitOverrides>,
+    pub(super) timeouts: Option<TimeoutOverrides>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -162,6 +165,8 @@ pub(super) struct User {
     pub(super) scram_verifier: Option<Secret>,
     pub(super) pool: Option<PoolOverrides>,
     pub(super) consistency: Option<ConsistencyOverrides>,
+    pub(super) limits: Option<LimitOverrides>,
+    pub(super) timeouts: Option<TimeoutOverrides>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -179,6 +184,27 @@ pub(super) struct Limits {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a map with max_clients and max_server_connections")]
+pub(super) struct LimitOverrides {
+    pub(super) max_clients: Option<Count>,
+    pub(super) max_server_connections: Option<Count>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[allow(clippy::struct_field_names, reason = "these are the keys of the file")]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a map with query_timeout, transaction_timeout, idle_in_transaction_timeout and client_idle_timeout"
+)]
+pub(super) struct TimeoutOverrides {
+    pub(super) query_timeout: Option<Span>,
+    pub(super) transaction_timeout: Option<Span>,
+    pub(super) idle_in_transaction_timeout: Option<Span>,
+    pub(super) client_idle_timeout: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a map of timeouts")]
 pub(super) struct Timeouts {
     pub(super) login_timeout: Option<Span>,
@@ -186,6 +212,10 @@ pub(super) struct Timeouts {
     pub(super) shutdown_timeout: Option<Span>,
     pub(super) drain_delay: Option<Span>,
     pub(super) handover_timeout: Option<Span>,
+    pub(super) query_timeout: Option<Span>,
+    pub(super) transaction_timeout: Option<Span>,
+    pub(super) idle_in_transaction_timeout: Option<Span>,
+    pub(super) client_idle_timeout: Option<Span>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -114,7 +114,7 @@ const MISSHAPEN: &[(&str, &str)] = &[
     ),
     (
         "users: { app: { user: { a: s3cret } } }",
-        "c.yaml:6:17: users.app.user: unknown key; expected one of `password`, `password_file`, `scram_verifier`, `pool`, `consistency`",
+        "c.yaml:6:17: users.app.user: unknown key; expected one of `password`, `password_file`, `scram_verifier`, `pool`, `consistency`, `limits`, `timeouts`",
     ),
     (
         "users: { app: s3cret }",

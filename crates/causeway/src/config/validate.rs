@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::model::{
     Cluster, Config, Consistency, Credential, Database, Endpoint, HostPort, Keepalive, Method, Mode, Monitor,
-    Node, Origin, Overrides, Pool, Rule, Timeouts, User,
+    Node, Origin, Overrides, Pool, Rule, TimeoutOverrides, Timeouts, User,
 };
 use super::problem::{KeyPath, Problem, nearest};
 use super::raw;
@@ -181,7 +181,12 @@ impl Validation<'_> {
             if !addresses.insert(address.clone()) {
                 self.refuse(path.key("address"), format!("another node has the address {address}"));
             }
-            checked.push(Node { name, address, weight: node.weight.map_or(1, |weight| weight.0) });
+            checked.push(Node {
+                name,
+                address,
+                weight: node.weight.map_or(1, |weight| weight.0),
+                max_server_connections: node.max_server_connections.map(|count| count.0),
+            });
         }
         checked
     }
@@ -297,13 +302,15 @@ impl Validation<'_> {
                 let message = format!("the name {name:?} belongs to the console");
                 self.problems.push(Problem::key(path.clone(), message));
             }
-            let raw::Database { cluster, pool, consistency, routing } = database.unwrap_or_default();
+            let raw::Database { cluster, pool, consistency, routing, limits, timeouts } =
+                database.unwrap_or_default();
             let cluster = self.cluster_of(cluster.as_ref(), clusters, &path);
             let routing = self.routing(routing, &path.key("routing")).over(general);
             if let Some(cluster) = clusters.get_mut(cluster) {
                 cluster.overrides.insert(name.as_str().into(), Arc::new(routing));
             }
-            checked.push((name, Database { cluster, overrides: overrides(pool, consistency) }));
+            let overrides = overrides((pool, consistency), (limits, timeouts));
+            checked.push((name, Database { cluster, overrides }));
         }
         checked
     }
@@ -344,7 +351,8 @@ impl Validation<'_> {
                 (None, Some(verifier)) => self.verifier(&verifier, path.key("scram_verifier")),
                 (None, None) => None,
             };
-            checked.push((name, User { credential, overrides: overrides(user.pool, user.consistency) }));
+            let overrides = overrides((user.pool, user.consistency), (user.limits, user.timeouts));
+            checked.push((name, User { credential, overrides }));
         }
         checked
     }
@@ -368,6 +376,10 @@ impl Validation<'_> {
             shutdown_timeout: span(timeouts.shutdown_timeout, Duration::from_mins(1)),
             drain_delay: span(timeouts.drain_delay, Duration::ZERO),
             handover_timeout: span(timeouts.handover_timeout, Duration::from_hours(1)),
+            query: span(timeouts.query_timeout, Duration::ZERO),
+            transaction: span(timeouts.transaction_timeout, Duration::ZERO),
+            idle_in_transaction: span(timeouts.idle_in_transaction_timeout, Duration::ZERO),
+            client_idle: span(timeouts.client_idle_timeout, Duration::ZERO),
         }
     }
 }
@@ -382,8 +394,12 @@ fn consistency(section: &raw::Consistency) -> Consistency {
     }
 }
 
-fn overrides(pool: Option<raw::PoolOverrides>, consistency: Option<raw::ConsistencyOverrides>) -> Overrides {
+fn overrides(
+    (pool, consistency): (Option<raw::PoolOverrides>, Option<raw::ConsistencyOverrides>),
+    (limits, timeouts): (Option<raw::LimitOverrides>, Option<raw::TimeoutOverrides>),
+) -> Overrides {
     let (pool, consistency) = (pool.unwrap_or_default(), consistency.unwrap_or_default());
+    let (limits, timeouts) = (limits.unwrap_or_default(), timeouts.unwrap_or_default());
     Overrides {
         mode: pool.mode,
         size: pool.size.map(|size| size.0),
@@ -392,6 +408,14 @@ fn overrides(pool: Option<raw::PoolOverrides>, consistency: Option<raw::Consiste
         wait: consistency.wait.map(|wait| wait.0),
         fallback: consistency.fallback,
         lost_writes: consistency.lost_writes,
+        max_clients: limits.max_clients.map(|count| count.0),
+        max_server_connections: limits.max_server_connections.map(|count| count.0),
+        timeouts: TimeoutOverrides {
+            query: timeouts.query_timeout.map(|timeout| timeout.0),
+            transaction: timeouts.transaction_timeout.map(|timeout| timeout.0),
+            idle_in_transaction: timeouts.idle_in_transaction_timeout.map(|timeout| timeout.0),
+            client_idle: timeouts.client_idle_timeout.map(|timeout| timeout.0),
+        },
     }
 }
 

@@ -66,7 +66,7 @@ struct DataPlane {
     live: Arc<Live>,
     console: Arc<dyn Console>,
     accepting: BTreeMap<Place, Accepting>,
-    /// Each follows one cluster's primary.
+    /// Each follows one cluster's primary; one more minds the clients' timeouts.
     followers: JoinSet<()>,
     generation: u64,
 }
@@ -218,6 +218,8 @@ impl DataPlane {
             let proxy = self.live.proxy.clone();
             self.followers.spawn(async move { proxy.follow(&cluster.name, cluster.control).await });
         }
+        let proxy = self.live.proxy.clone();
+        self.followers.spawn(async move { proxy.enforce_timeouts().await });
     }
 
     /// Switches to another configuration. No await: no session sees the one half without the other.

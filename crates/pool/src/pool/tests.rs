@@ -22,6 +22,7 @@ mod ending;
 mod opening;
 mod queueing;
 mod seating;
+mod sharing;
 
 /// Gives the sockets time to carry what was sent; only where the clock runs.
 async fn travel() {

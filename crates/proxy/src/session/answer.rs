@@ -308,6 +308,14 @@ impl Session {
             };
             self.undo_skipped(books);
             self.undo_failed(owed, books);
+            if code == SqlState::QUERY_CANCELED
+                && !fatal
+                && let Some(report) = self.timed_out.take()
+            {
+                forward.flush();
+                causeway_protocol::encode::error_response(forward.to_client, &report);
+                return Ok((false, Outcome::More));
+            }
             if let Some(renamed) = renamed {
                 forward.flush();
                 causeway_protocol::encode::raw(forward.to_client, tag::ERROR_RESPONSE, &renamed);

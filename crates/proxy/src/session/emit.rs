@@ -115,6 +115,7 @@ impl Session {
         self.unit.succeeded.clear();
         self.injected_settings = None;
         self.injection_failure = None;
+        self.timed_out = None;
         self.server_passing = 0;
         self.server_discarding = 0;
         self.reported.clear();

@@ -53,6 +53,7 @@ impl Session {
         let before = self.status;
         self.status = self.next_status;
         self.held_begin = None;
+        self.timed_out = None;
         // The rest of what the client has in mind is skipped after an error, up to its Sync.
         self.skipping = self.unit.end == UnitEnd::Part && self.unit.failed;
         let mut ended = Ended::default();

@@ -114,6 +114,8 @@ pub(crate) struct Session {
     /// ParameterStatus messages seen: name and value.
     reported: Vec<Parameter>,
     counts: Counts,
+    /// The running unit is being cancelled: what the client is told in place of the server's words.
+    timed_out: Option<Box<ErrorReport>>,
 }
 
 /// What is known of the server connection at hand, apart from its books.
@@ -195,6 +197,7 @@ impl Session {
             injection_failure: None,
             reported: Vec::new(),
             counts: Counts::default(),
+            timed_out: None,
         }
     }
 
@@ -280,6 +283,14 @@ impl Session {
     /// The sequences last advanced on the server connection at hand are this session's own.
     pub(crate) fn finds_own_sequences(&mut self, own: bool) {
         self.server.own_sequences = own;
+    }
+
+    /// The running unit has taken too long and is to be cancelled: this is what the client will be told. False if that is
+    /// known already.
+    pub(crate) fn time_out(&mut self, report: ErrorReport) -> bool {
+        let first = self.timed_out.is_none();
+        self.timed_out.get_or_insert_with(|| Box::new(report));
+        first
     }
 
     /// What was counted since the last call.
