@@ -4,7 +4,8 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use causeway_testkit::sandbox::Binaries;
-use causeway_testkit::wire::Client;
+use causeway_testkit::wire::request::query;
+use causeway_testkit::wire::{Client, summary};
 use causeway_tests::{ONE_CONNECTION, Place, everywhere, through};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
@@ -13,9 +14,15 @@ const LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs a tool against `port`, with its options before the database's name.
 async fn tool(name: &str, port: u16, database: &str, options: &[&str]) -> Output {
+    let options: Vec<&str> = options.iter().copied().chain([database]).collect();
+    bare_tool(name, port, &options).await
+}
+
+/// Runs a tool against `port`.
+async fn bare_tool(name: &str, port: u16, options: &[&str]) -> Output {
     let program = Binaries::find().expect("PostgreSQL is installed").program(name);
     let mut command = Command::new(program);
-    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres"]).args(options).arg(database);
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres"]).args(options);
     // What the person who runs the tests has set is not what is tested.
     command.env_remove("PGOPTIONS").env_remove("PGDATABASE").env("PGCONNECT_TIMEOUT", "20");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -243,6 +250,58 @@ async fn libpq_finds_a_read_write_session() {
                 Command::new(program).args(["-XAtc", "SELECT 1", &source]).output().await.expect("psql runs");
             assert_eq!(output.status.success(), fits, "{attributes}: {output:?}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replication_connections_pass() {
+    everywhere("", async |place: &Place| {
+        let replicate = async |name: &str, options: &[&str]| {
+            let output = bare_tool(name, place.port(), options).await;
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{name} {options:?}: {}\n{errors}", output.status);
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let folder = place.sandbox().directory().join(format!("replication-{}", place.port()));
+        let (backup, log) = (folder.join("backup"), folder.join("log"));
+        std::fs::create_dir_all(&log).expect("a folder for the log");
+        let backup_name = backup.display().to_string();
+        replicate("pg_basebackup", &["-D", &backup_name, "-X", "stream", "-c", "fast", "--no-sync"]).await;
+        for file in ["PG_VERSION", "backup_manifest", "pg_wal"] {
+            assert!(backup.join(file).exists(), "the backup has no {file}");
+        }
+        let position = place.admin("SELECT pg_current_wal_lsn()").await;
+        let log_name = log.display().to_string();
+        replicate("pg_receivewal", &["-D", &log_name, "--no-loop", "--no-sync", "--endpos", &position]).await;
+        assert!(std::fs::read_dir(&log).expect("a folder").count() > 0, "no log was received");
+
+        let slot = format!("slot_{}", place.port());
+        let logical = ["-d", place.database(), "--slot", &slot];
+        let with = |options: &[&'static str]| -> Vec<&str> { [&logical, options].concat() };
+        replicate("pg_recvlogical", &with(&["--create-slot", "-P", "test_decoding"])).await;
+        let mut client = place.client().await;
+        client.query("INSERT INTO shop.audit(note) VALUES ('decoded')").await;
+        let position = place.admin("SELECT pg_current_wal_insert_lsn()").await;
+        place.admin("SELECT pg_logical_emit_message(true, 'end', 'of the test')").await;
+        let start = [&logical[..], &["--start", "--no-loop", "-f", "-", "--endpos", &position]].concat();
+        let changes = replicate("pg_recvlogical", &start).await;
+        assert!(changes.contains("table shop.audit: INSERT") && changes.contains("'decoded'"), "{changes}");
+        replicate("pg_recvlogical", &with(&["--drop-slot"])).await;
+
+        // A connection to a database speaks SQL as well, and is the server's own in everything.
+        let (mut walsender, _) = place.client_with(&[("replication", "database"), ("application_name", "w")]).await;
+        assert_eq!(summary(&walsender.query("IDENTIFY_SYSTEM").await), "T D C Z(I)");
+        assert_eq!(walsender.one("SELECT pg_is_in_recovery()").await, "f");
+        assert_eq!(walsender.one("SHOW application_name").await, "w");
+        let process = walsender.one("SELECT pg_backend_pid()").await;
+        assert_eq!(walsender.key().pid.to_string(), process);
+        walsender.send(&[query("SELECT pg_sleep(60)")]).await;
+        place.admin_until("SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND application_name = 'w'", "1").await;
+        Client::connect(place.port()).await.cancel(&walsender.key()).await;
+        assert_eq!(summary(&walsender.until_ready().await), "T E(57014) Z(I)");
+        walsender.terminate().await;
+        std::fs::remove_dir_all(&folder).expect("it can be removed");
     })
     .await;
 }

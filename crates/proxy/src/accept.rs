@@ -24,7 +24,7 @@ use crate::relay::CANCEL_TIMEOUT;
 use crate::socket::{ClientStream, Socket};
 use crate::tls::TlsServer;
 use crate::tls::session::TlsError;
-use crate::{console_session, login};
+use crate::{console_session, login, replication};
 
 /// A connection that is not a session yet.
 pub(crate) struct Door {
@@ -80,6 +80,14 @@ pub(crate) async fn serve(
                 drop(arrival);
                 console_session::serve(&shared, door, &accepted.startup, &*console).await;
                 return;
+            }
+            if accepted.startup.replication.is_some() {
+                let opened = replication::open(&shared, &mut door, *accepted.startup);
+                match timeout_at(deadline, Box::pin(opened)).await {
+                    Ok(Ok(stream)) => return stream.relay(door).await,
+                    Ok(Err(turned)) => return turn_away(&shared, door, turned).await,
+                    Err(_) => return turn_away(&shared, door, Turned::Report(too_slow())).await,
+                }
             }
             match timeout_at(deadline, login::login(&shared, &mut door, *accepted.startup)).await {
                 Ok(Ok(session)) => return session.into_client(shared, door).start(),

@@ -33,6 +33,7 @@ mod pools;
 mod refusals;
 mod registry;
 mod relay;
+mod replication;
 mod scratch;
 mod session;
 #[cfg(feature = "simulation")]

@@ -105,13 +105,6 @@ pub(crate) async fn login(
     if let Some(report) = closed_door(shared) {
         return Err(Turned::Report(report));
     }
-    if startup.replication.is_some() {
-        let report = ErrorReport::fatal(
-            SqlState::FEATURE_NOT_SUPPORTED,
-            "replication connections do not pass through Causeway",
-        );
-        return Err(Turned::Report(report.with_hint("Connect to the server itself.")));
-    }
     let database: Arc<str> = Arc::from(&*startup.database);
     let user: Arc<str> = Arc::from(&*startup.user);
     let application_name = startup.setting("application_name").unwrap_or_default().into();

@@ -10,7 +10,7 @@ use causeway_routing::{Load, NodeId, Role};
 use secrecy::SecretString;
 
 use crate::bounds::Bounds;
-use crate::config::{PoolMode, Snapshot};
+use crate::config::{NodeEndpoint, PoolMode, Snapshot};
 use crate::metrics::{BackendMetrics, Metrics};
 
 /// What a pool is for.
@@ -134,19 +134,9 @@ impl Pools {
         if let Some(known) = pools.get(&key).filter(|known| known.generation == snapshot.generation) {
             return Some(Arc::clone(known));
         }
-        let defaults = &snapshot.defaults;
-        let mut config =
-            causeway_pool::Config::new(node.address.clone(), Arc::clone(database), Arc::clone(user));
+        let mut config = self.config(snapshot, node, &key);
         config.password.clone_from(&policy.password);
         config.size = policy.size;
-        config.quotas = self.bounds.of(snapshot, &key);
-        config.max_waiters = defaults.max_waiters;
-        config.connect_timeout = defaults.connect_timeout;
-        config.idle_timeout = defaults.idle_timeout;
-        config.lifetime = defaults.lifetime;
-        config.keepalive = defaults.keepalive;
-        config.max_statements = defaults.max_prepared_statements;
-        config.seed = rand::random();
         config.verification = cluster.control.verification();
         let pool = match pools.get(&key) {
             Some(known) => {
@@ -155,18 +145,63 @@ impl Pools {
             }
             None => Pool::new(config),
         };
-        let made = Arc::new(NodePool {
-            id,
-            mode: policy.mode,
-            generation: snapshot.generation,
-            pool,
-            load: self.load(&cluster.name, &node.name),
-            as_primary: metrics.backend(database, &node.name, Role::Primary),
-            as_replica: metrics.backend(database, &node.name, Role::Replica),
-            key: key.clone(),
-        });
+        let generation = snapshot.generation;
+        let made = Arc::new(self.assemble((key.clone(), id), (policy.mode, generation), pool, metrics));
         pools.insert(key, Arc::clone(&made));
         Some(made)
+    }
+
+    /// A pool for one connection with start-up parameters of its own, for whoever asks and nobody else.
+    pub(crate) fn apart(
+        &self,
+        snapshot: &Snapshot,
+        (cluster, id): (usize, NodeId),
+        key: PoolKey,
+        parameters: Vec<(Box<str>, Box<str>)>,
+        metrics: &Metrics,
+    ) -> Option<Arc<NodePool>> {
+        let node = snapshot.clusters.get(cluster)?.nodes.get(usize::from(id.0))?;
+        let mut config = self.config(snapshot, node, &key);
+        config.password = snapshot.users.get(&*key.user).and_then(|user| user.password.clone());
+        config.size = 1;
+        config.parameters = parameters;
+        let mode = (PoolMode::Session, snapshot.generation);
+        Some(Arc::new(self.assemble((key, id), mode, Pool::new(config), metrics)))
+    }
+
+    /// What holds for every pool.
+    fn config(&self, snapshot: &Snapshot, node: &NodeEndpoint, key: &PoolKey) -> causeway_pool::Config {
+        let defaults = &snapshot.defaults;
+        let (database, user) = (Arc::clone(&key.database), Arc::clone(&key.user));
+        let mut config = causeway_pool::Config::new(node.address.clone(), database, user);
+        config.quotas = self.bounds.of(snapshot, key);
+        config.max_waiters = defaults.max_waiters;
+        config.connect_timeout = defaults.connect_timeout;
+        config.idle_timeout = defaults.idle_timeout;
+        config.lifetime = defaults.lifetime;
+        config.keepalive = defaults.keepalive;
+        config.max_statements = defaults.max_prepared_statements;
+        config.seed = rand::random();
+        config
+    }
+
+    fn assemble(
+        &self,
+        (key, id): (PoolKey, NodeId),
+        (mode, generation): (PoolMode, u64),
+        pool: Pool,
+        metrics: &Metrics,
+    ) -> NodePool {
+        NodePool {
+            id,
+            mode,
+            generation,
+            pool,
+            load: self.load(&key.cluster, &key.node),
+            as_primary: metrics.backend(&key.database, &key.node, Role::Primary),
+            as_replica: metrics.backend(&key.database, &key.node, Role::Replica),
+            key,
+        }
     }
 
     /// After a reload: pools of nodes that are gone are closed, and all are made anew when next asked for, which

@@ -44,11 +44,7 @@ pub(crate) struct Stream {
 /// # Errors
 ///
 /// What the client is to be told: there is no such database or no primary, a limit was reached, or the server refuses.
-pub(crate) async fn open(
-    shared: &Arc<Shared>,
-    door: &mut Door,
-    startup: Startup,
-) -> Result<Stream, Turned> {
+pub(crate) async fn open(shared: &Arc<Shared>, door: &mut Door, startup: Startup) -> Result<Stream, Turned> {
     if let Some(report) = closed_door(shared) {
         return Err(Turned::Report(report));
     }
@@ -72,7 +68,7 @@ pub(crate) async fn open(
     let made = shared.pools.apart(&snapshot, (position, id), key, parameters, &shared.metrics);
     let pool = made.ok_or_else(|| unknown(&database))?;
     let deadline = Instant::now() + snapshot.defaults.connect_timeout + GRACE;
-    let mut lease = pool.pool.checkout(deadline).await.map_err(|error| refused(error, &node.name))?;
+    let lease = pool.pool.checkout(deadline).await.map_err(|error| refused(error, &node.name))?;
     let (address, tls) = (door.address, door.stream.tls());
     let who = Introduction { database, user, application_name, address, tls };
     let mut entry = shared.clients.register(who, Some(lease.process_id()));

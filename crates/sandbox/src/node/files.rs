@@ -103,7 +103,7 @@ const DEFAULTS: [(&str, &str); 18] = [
     ("synchronous_commit", "on"),
     ("shared_buffers", "64MB"),
     ("max_connections", "200"),
-    ("wal_level", "replica"),
+    ("wal_level", "logical"),
     ("wal_log_hints", "on"),
     ("max_wal_senders", "10"),
     // No replica falls off, however long it is paused.
