@@ -10,7 +10,7 @@ use causeway_proxy::ControlPlane;
 use causeway_proxy::Snapshot;
 use causeway_proxy::config::{
     AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Fallback, LostWrites,
-    Network, NodeEndpoint, Overrides, PoolMode, TimeoutOverrides, Timeouts, Tls, UserConfig,
+    Network, NodeEndpoint, Overlap, Overrides, PoolMode, TimeoutOverrides, Timeouts, Tls, UserConfig,
 };
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
@@ -143,6 +143,7 @@ fn defaults(config: &Config) -> Defaults {
             fallback: fallback(config.consistency.fallback),
             fallback_limit: size(config.consistency.fallback_limit),
             lost_writes: lost_writes(config.consistency.lost_writes),
+            overlap: overlap(config.consistency.overlap),
         },
         login_timeout: config.timeouts.login_timeout,
         login_cache: config.timeouts.login_cache,
@@ -182,6 +183,13 @@ fn fallback(fallback: config::Fallback) -> Fallback {
         config::Fallback::Primary => Fallback::Primary,
         config::Fallback::Wait => Fallback::Wait,
         config::Fallback::Error => Fallback::Error,
+    }
+}
+
+fn overlap(overlap: config::Overlap) -> Overlap {
+    match overlap {
+        config::Overlap::Off => Overlap::Off,
+        config::Overlap::Auto => Overlap::Auto,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use causeway_cluster::{Cluster, Instance};
@@ -68,6 +69,10 @@ impl ControlPlane for ClusterControl {
 
     fn fence(&self, moment: Instant) -> oneshot::Receiver<Fence> {
         self.cluster.fence(moment)
+    }
+
+    fn wake_at_fence(&self, moment: Instant, waker: &Waker) -> bool {
+        self.cluster.wake_at_fence(moment, waker)
     }
 
     fn position(&self, need: &Need) -> oneshot::Receiver<()> {

@@ -1,6 +1,7 @@
 //! The handle.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::{Bound, Fence, NodeId, View};
@@ -111,6 +112,12 @@ impl Cluster {
     /// The receiver fails after [`Cluster::shutdown`].
     pub fn fence(&self, since: Instant) -> oneshot::Receiver<Fence> {
         self.shared.state.fence(since)
+    }
+
+    /// As [`Cluster::fence`], for a task that looks for it with [`Cluster::fence_since`] when it is woken, which it is once.
+    /// False if it is known already, and nobody will be woken. Costs no allocation; giving up costs a wake-up for nothing.
+    pub fn wake_at_fence(&self, since: Instant, waker: &Waker) -> bool {
+        self.shared.state.wake_at_fence(since, waker)
     }
 
     /// Somebody waits for a fence not yet known, as with [`Cluster::fence`] of this moment, and looks for it

@@ -1,6 +1,7 @@
 //! When which node is asked: at the idle interval, and at once for those who wait.
 
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::Duration;
 
 use causeway_routing::{Fence, NodeId, Role};
@@ -15,7 +16,7 @@ use crate::source::FenceSource;
 use crate::state::State;
 use crate::totals::{Meter, ProbeKind};
 use crate::truth::Key;
-use crate::waiting::{Need, Want, is_behind};
+use crate::waiting::{Need, Reader, Want, is_behind};
 
 /// What a monitor has asked so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,10 +75,25 @@ impl State {
                 let _gone = reply.send(fence);
                 return answer;
             }
-            !self.stopped.load(Ordering::SeqCst) && waiting.add_fence(since, reply)
+            !self.stopped.load(Ordering::SeqCst) && waiting.add_fence(since, Reader::Told(reply))
         };
         self.want_fence(self.nanos(since.min(Instant::now())), urgent);
         answer
+    }
+
+    /// False if the fence is known already.
+    pub(crate) fn wake_at_fence(&self, since: Instant, waker: &Waker) -> bool {
+        let urgent = {
+            let mut waiting = self.waiting();
+            // As above.
+            if self.published().fences.as_ref().is_some_and(|fences| fences.since(since).is_some()) {
+                Meter::count(&self.meter.fences_wanted);
+                return false;
+            }
+            !self.stopped.load(Ordering::SeqCst) && waiting.add_fence(since, Reader::Woken(waker.clone()))
+        };
+        self.want_fence(self.nanos(since.min(Instant::now())), urgent);
+        true
     }
 
     pub(crate) fn position(&self, need: Need) -> oneshot::Receiver<()> {

@@ -1,6 +1,7 @@
 //! Who waits for what.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use causeway_routing::{Fence, NodeId, NodeView, Role};
 use tokio::sync::oneshot;
@@ -26,10 +27,19 @@ pub struct Need {
 /// Everybody who waits. There are no more of them than there are sessions, and each is woken once.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    fences: Vec<(Instant, oneshot::Sender<Fence>)>,
+    fences: Vec<(Instant, Reader)>,
     /// A probe is put off until so many wait for it, or for a time.
     enough: usize,
     positions: Vec<Place>,
+}
+
+/// Somebody who waits for a fence.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// Is sent it.
+    Told(oneshot::Sender<Fence>),
+    /// Looks for it when woken.
+    Woken(Waker),
 }
 
 #[derive(Debug)]
@@ -54,8 +64,8 @@ pub(crate) enum Want {
 
 impl Waiting {
     /// Whether the monitor has to know at once.
-    pub(crate) fn add_fence(&mut self, since: Instant, reply: oneshot::Sender<Fence>) -> bool {
-        self.fences.push((since, reply));
+    pub(crate) fn add_fence(&mut self, since: Instant, reader: Reader) -> bool {
+        self.fences.push((since, reader));
         self.fences.len() == 1 || self.fences.len() >= self.enough
     }
 
@@ -96,13 +106,17 @@ impl Waiting {
     pub(crate) fn settle(&mut self, published: &Published, fences_changed: bool, now: Instant) -> usize {
         let mut given = 0;
         if fences_changed {
-            for (since, reply) in std::mem::take(&mut self.fences) {
+            let mut waiting = std::mem::take(&mut self.fences);
+            for (since, reader) in waiting.drain(..) {
                 match published.fences.as_ref().and_then(|fences| fences.since(since)) {
-                    // One who has gone in the meantime has no use for it.
-                    Some(fence) => given += usize::from(reply.send(fence).is_ok()),
-                    None if reply.is_closed() => {}
-                    None => self.fences.push((since, reply)),
+                    Some(fence) => given += usize::from(reader.give(fence)),
+                    None if reader.is_gone() => {}
+                    None => self.fences.push((since, reader)),
                 }
+            }
+            if self.fences.is_empty() {
+                // The same storage for the next.
+                self.fences = waiting;
             }
         }
         if !self.positions.is_empty() {
@@ -123,7 +137,7 @@ impl Waiting {
         self.positions.iter().filter(move |place| place.alive(now)).map(|place| place.need.fence)
     }
 
-    /// Everybody finds that there is nothing more to wait for.
+    /// Everybody finds that there is nothing more to wait for; who is woken finds nothing new, and waits for its time to pass.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -137,6 +151,26 @@ impl Waiting {
                 self.positions.push(place);
             }
         }
+    }
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// Whether it was there to take it, as far as can be told.
+    fn give(self, fence: Fence) -> bool {
+        match self {
+            // One who has gone in the meantime has no use for it.
+            Self::Told(reply) => reply.send(fence).is_ok(),
+            Self::Woken(waker) => {
+                waker.wake();
+                true
+            }
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Told(reply) if reply.is_closed())
     }
 }
 

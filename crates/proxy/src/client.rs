@@ -15,6 +15,7 @@ use rand::rngs::SmallRng;
 use tokio::time::Instant;
 
 use crate::Shared;
+use crate::ahead::Ahead;
 use crate::config::PoolMode;
 use crate::home::Home;
 use crate::lease::{Denied, Held, cancelled};
@@ -70,6 +71,8 @@ pub(crate) struct Client {
     pub(crate) arrived: Instant,
     /// The same, or when the unit had what it waited for: the rest of the time is the server's.
     pub(crate) started: Instant,
+    /// Reads that run before it is known what they must see.
+    pub(crate) ahead: Ahead,
     /// Spreads reads over the replicas.
     pub(crate) random: SmallRng,
 }
@@ -138,6 +141,7 @@ impl Client {
             defined_until: None,
             arrived: now,
             started: now,
+            ahead: Ahead::default(),
             random: SmallRng::seed_from_u64(rand::random()),
         }
     }
@@ -228,7 +232,7 @@ impl Client {
             Event::ServerClosed => self.server_lost().map(|_| ()),
             Event::Interrupted => self.interrupted(),
             // Only a running unit is over.
-            Event::Sent => Ok(()),
+            Event::Sent | Event::Void => Ok(()),
         }
     }
 
@@ -297,6 +301,7 @@ impl Client {
                     }
                     return Ok(());
                 }
+                Relayed::Void => Box::pin(self.void_ahead()).await,
                 Relayed::Retry { code, reusable } => {
                     self.remember_refusal(code);
                     self.give_up_attempt(reusable, &mut excluded);
@@ -455,7 +460,7 @@ impl Client {
 /// Waits for a server to end what nobody waits for any more: until then its connection counts in the pool, so that
 /// impatient clients do not pile up work there. A read is cancelled; what may write runs to its end, as it would without
 /// a pool.
-async fn abandon(mut held: Held, writes: bool) {
+pub(crate) async fn abandon(mut held: Held, writes: bool) {
     if !writes && let Err(error) = held.lease.cancel_handle().cancel(Instant::now() + CANCEL_TIMEOUT).await {
         tracing::debug!(%error, "cancel request failed");
     }

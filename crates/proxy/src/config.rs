@@ -59,6 +59,18 @@ pub struct Consistency {
     pub fallback_limit: usize,
     /// `consistency.lost_writes`: what becomes of a session whose writes may have been lost in a failover.
     pub lost_writes: LostWrites,
+    /// `consistency.overlap`: whether reads run while it is asked what they must see.
+    pub overlap: Overlap,
+}
+
+/// `consistency.overlap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// A read is sent when it is known what it must see.
+    #[default]
+    Off,
+    /// It is sent at once where a replica shows all that is known of, as long as that is mostly enough.
+    Auto,
 }
 
 /// How a client proves who it is.
@@ -170,6 +182,7 @@ impl Overrides {
             fallback: self.fallback.unwrap_or(general.fallback),
             lost_writes: self.lost_writes.unwrap_or(general.lost_writes),
             fallback_limit: general.fallback_limit,
+            overlap: general.overlap,
         }
     }
 }
@@ -309,6 +322,7 @@ impl Default for Consistency {
             fallback: Fallback::Primary,
             fallback_limit: 32,
             lost_writes: LostWrites::Error,
+            overlap: Overlap::Off,
         }
     }
 }

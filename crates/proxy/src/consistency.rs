@@ -45,7 +45,7 @@ pub(crate) enum Sight {
 
 /// A read that no replica is known to be able to serve yet.
 pub(crate) struct Missing {
-    must: Must,
+    pub(crate) must: Must,
     /// What it must see, if that is known.
     pub(crate) fence: Option<Fence>,
     /// Where it goes instead.
@@ -207,18 +207,26 @@ impl Client {
 
     /// Where the unit goes by what is known now. Counts nothing: the choice may come to nothing.
     pub(crate) fn choose_now(&mut self, excluded: &[NodeId]) -> Result<Choice, Missing> {
-        let demand = self.session.demand();
-        let level = self.level();
         let view = self.home.view();
         if self.home.mode == PoolMode::Session {
             let decision = Decision { target: Target::Primary(view.primary), reason: Reason::Pinned };
             return Ok(Choice { decision, counts: None, fence: None, continues: None, permit: None });
         }
-        let (verdict, serializable) = (verdict(demand), self.session.settings.serializable());
-        let asked = Question { verdict, level, arrived: self.arrived, serializable, excluded };
-        let random = self.random.next_u64();
+        let (asked, random) = (self.question(excluded), self.draw());
         let (control, loads) = self.home.loads();
         self.memory.choose(&asked, view, control, loads, random)
+    }
+
+    /// What the decision about the gathered unit is to be asked for.
+    pub(crate) fn question<'a>(&self, excluded: &'a [NodeId]) -> Question<'a> {
+        let verdict = verdict(self.session.demand());
+        let serializable = self.session.settings.serializable();
+        Question { verdict, level: self.level(), arrived: self.arrived, serializable, excluded }
+    }
+
+    /// What a decision's chance is.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.random.next_u64()
     }
 
     /// Whose writes the gathered unit must see.

@@ -1,6 +1,7 @@
 //! What the data plane asks of the control plane; the binary answers from its monitors.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use causeway_pool::{ServerConn, Verification};
 use causeway_routing::catalogue::Catalogue;
@@ -40,6 +41,10 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Asks for a fence whose probe is sent at or after `moment`, and resolves with it. While there is no primary it does
     /// not end by itself.
     fn fence(&self, moment: Instant) -> oneshot::Receiver<Fence>;
+
+    /// The same for a task that asks [`ControlPlane::fence_since`] when it is woken, which happens once and without an
+    /// allocation. False if the fence is known by now: nobody will be woken.
+    fn wake_at_fence(&self, moment: Instant, waker: &Waker) -> bool;
 
     /// Resolves when what is needed is known to have been replayed; the view and [`ControlPlane::holds`] tell where. An
     /// error says that `until` has passed.

@@ -19,6 +19,8 @@ pub enum Fault {
     DirtySinceSent,
     /// A replica is read first, and held against the fence afterwards.
     CheckedAlongside,
+    /// A read that ran before its fence was known is held against what the replica shows by then.
+    ShownSince,
 }
 
 /// The bug of this session, if it has one.

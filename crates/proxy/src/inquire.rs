@@ -61,7 +61,7 @@ impl Client {
                 Event::Interrupted if self.entry.interrupts().kill => return Err(End::killed()),
                 // Nothing of the client's runs that could be cancelled.
                 Event::Interrupted => drop(self.entry.clear_cancel()),
-                Event::Client => {}
+                Event::Client | Event::Void => {}
             }
         }
     }

@@ -62,7 +62,10 @@ impl Client {
         {
             return false;
         }
-        let Ok(choice) = self.choose_now(excluded) else { return false };
+        let choice = match self.choose_now(excluded) {
+            Ok(choice) => choice,
+            Err(missing) => return self.run_ahead(&missing, excluded),
+        };
         let (id, role) = match choice.decision.target {
             Target::Replica(id) => (id, Role::Replica),
             Target::Primary(Some(id)) if self.unproven_token(&choice).is_none() => (id, Role::Primary),
@@ -87,7 +90,7 @@ impl Client {
     }
 
     /// Goes on with a connection that was chosen.
-    fn take(&mut self, lease: Lease, pool: Arc<NodePool>, role: Role, choice: Choice) {
+    pub(crate) fn take(&mut self, lease: Lease, pool: Arc<NodePool>, role: Role, choice: Choice) {
         let target = if role == Role::Replica { DecisionTarget::Replica } else { DecisionTarget::Primary };
         self.home.metrics.decided(target, choice.decision.reason);
         let (id, era) = (pool.id, self.home.control.era());
@@ -165,7 +168,7 @@ impl Client {
     }
 
     /// An idle connection: on the primary, the client's own before any other.
-    fn try_checkout(&self, pool: &NodePool, role: Role) -> Option<Lease> {
+    pub(crate) fn try_checkout(&self, pool: &NodePool, role: Role) -> Option<Lease> {
         match &self.seat {
             Some(seat) if role == Role::Primary => pool.pool.try_checkout_seat(seat),
             _ => pool.pool.try_checkout(),

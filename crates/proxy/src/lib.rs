@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod ahead;
 mod bounds;
 mod client;
 pub mod config;

@@ -93,6 +93,8 @@ pub struct DatabaseMetrics {
     pub retries: Counter,
     /// Sessions whose acknowledged writes may have been lost in a failover.
     pub fences_lost: Counter,
+    /// Reads that ran before it was known what they must see.
+    overlaps: [Counter; OverlapOutcome::ALL.len()],
     /// Reads that had to see something, by level and outcome.
     reads: [[Counter; ReadOutcome::ALL.len()]; Level::NAMES.len()],
     /// How long they waited, by level.
@@ -110,6 +112,17 @@ pub enum ReadOutcome {
     FellBack,
     /// No replica showed it in time, and it failed.
     Failed,
+}
+
+/// What became of a read that ran before it was known what it must see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlapOutcome {
+    /// The replica showed it all.
+    Covered,
+    /// It did not, and the answer was thrown away.
+    Discarded,
+    /// What it must see was not told in time, and the answer was thrown away.
+    Late,
 }
 
 /// What is counted for the whole process.
@@ -245,6 +258,22 @@ impl ReadOutcome {
     }
 }
 
+// === impl OverlapOutcome ===
+
+impl OverlapOutcome {
+    /// Every outcome, in their order.
+    pub const ALL: [Self; 3] = [Self::Covered, Self::Discarded, Self::Late];
+
+    /// The metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Covered => "covered",
+            Self::Discarded => "discarded",
+            Self::Late => "late",
+        }
+    }
+}
+
 // === impl DatabaseMetrics ===
 
 impl Default for DatabaseMetrics {
@@ -258,6 +287,7 @@ impl Default for DatabaseMetrics {
             pins,
             retries: Counter::default(),
             fences_lost: Counter::default(),
+            overlaps: Default::default(),
             reads: Default::default(),
             read_wait: Default::default(),
         }
@@ -279,6 +309,13 @@ impl DatabaseMetrics {
         }
         if let Some(histogram) = self.read_wait.get(level.index()) {
             histogram.record(wait);
+        }
+    }
+
+    /// Counts a read that ran before it was known what it must see.
+    pub(crate) fn ran_ahead(&self, outcome: OverlapOutcome) {
+        if let Some(counter) = self.overlaps.get(outcome as usize) {
+            counter.add(1);
         }
     }
 
@@ -310,6 +347,10 @@ impl DatabaseMetrics {
             visitor.counter("causeway_pins_total", &labels, counter.value());
         }
         visitor.counter("causeway_retries_total", &[("database", database)], self.retries.value());
+        for (outcome, counter) in OverlapOutcome::ALL.iter().zip(&self.overlaps) {
+            let labels = [("database", database), ("outcome", outcome.as_str())];
+            visitor.counter("causeway_overlapped_reads_total", &labels, counter.value());
+        }
         visitor.counter("causeway_fences_lost_total", &[("database", database)], self.fences_lost.value());
         for ((level, reads), wait) in Level::NAMES.iter().zip(&self.reads).zip(&self.read_wait) {
             for (outcome, counter) in ReadOutcome::ALL.iter().zip(reads) {

@@ -36,6 +36,8 @@ pub(crate) enum Event {
     ServerClosed,
     /// Somebody wants something of the session.
     Interrupted,
+    /// What runs does not show what it must.
+    Void,
 }
 
 /// How a unit went.
@@ -43,6 +45,8 @@ pub(crate) enum Event {
 pub(crate) enum Relayed {
     /// It has been answered.
     Done,
+    /// It has run before it was known what it must see, for nothing.
+    Void,
     /// It has to run elsewhere, for what the server said if it said anything; `reusable` tells whether the server connection
     /// is of further use.
     Retry { code: Option<SqlState>, reusable: bool },
@@ -72,6 +76,7 @@ impl Client {
                     self.take_client()?;
                 }
                 Ok(Event::Sent) => return Ok(Relayed::Done),
+                Ok(Event::Void) => return Ok(Relayed::Void),
                 Ok(Event::ServerClosed) => {
                     if let Some(relayed) = self.server_lost()? {
                         return Ok(relayed);
@@ -126,11 +131,17 @@ impl Client {
         if let Err(end) = self.poll_flush(cx) {
             return Poll::Ready(Err(end));
         }
+        // Nothing of the answer is looked at before that is known.
+        let shows = self.poll_ahead(cx);
+        if shows == Poll::Ready(false) {
+            return Poll::Ready(Ok(Event::Void));
+        }
         if self.unit_over && self.to_server.is_empty() && !self.session.is_passing() {
             return Poll::Ready(Ok(Event::Sent));
         }
         // A client that does not read holds up its server, and takes no more memory than its buffer.
         if self.outbound.is_empty()
+            && shows.is_ready()
             && let Some(held) = &mut self.held
         {
             let server = &mut *held.lease;

@@ -3,8 +3,9 @@
 //! What must be seen, where a read may go and whether a connection may answer is decided by the code that serves clients;
 //! only the waits in between are spelled out again, since there they have a client's socket to mind.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use causeway_routing::resolve::Verdict;
@@ -12,6 +13,7 @@ use causeway_routing::router::Target;
 use causeway_routing::{Fence, Kind, Level, NodeId, Reason, Role};
 use tokio::time::{Instant, timeout_at};
 
+use crate::ahead::{Guess, Pace};
 use crate::consistency::{Choice, Missing, Question, Sight};
 use crate::control::{ControlPlane, Need};
 pub use crate::faults::Fault;
@@ -56,6 +58,8 @@ pub struct Session<C> {
     memory: Memory,
     control: Arc<C>,
     wait: Duration,
+    /// Where reads run before it is known what they must see.
+    pace: Option<Pace>,
 }
 
 // === impl Session ===
@@ -65,7 +69,12 @@ impl<C: ControlPlane> Session<C> {
     pub fn new(control: Arc<C>, wait: Duration, fault: Option<Fault>) -> Self {
         let mut memory = Memory::default();
         memory.faults.fault = fault;
-        Self { memory, control, wait }
+        Self { memory, control, wait, pace: None }
+    }
+
+    /// From now on reads run before it is known what they must see, where that promises something.
+    pub fn overlap(&mut self) {
+        self.pace = Some(Pace::default());
     }
 
     /// A write is about to be sent to the primary.
@@ -90,6 +99,7 @@ impl<C: ControlPlane> Session<C> {
         let arrived = Instant::now();
         let until = arrived + self.wait;
         let mut excluded = Vec::new();
+        let mut tries = true;
         loop {
             let verdict = Verdict { kind: Kind::Read, reason: Reason::Read };
             let asked = Question { verdict, level, arrived, serializable: false, excluded: &excluded };
@@ -103,6 +113,16 @@ impl<C: ControlPlane> Session<C> {
                         continue;
                     }
                     choice.decision.target
+                }
+                Err(missing)
+                    if std::mem::take(&mut tries) && self.pace.as_mut().is_some_and(Pace::begins) =>
+                {
+                    if let Some(guess) = missing.guess(&asked, &[], random)
+                        && let Some(answer) = self.ahead(servers, guess, until).await
+                    {
+                        return Some(answer);
+                    }
+                    continue;
                 }
                 Err(missing) if self.memory.faults.has(Fault::CheckedAlongside) => {
                     if let Some(answer) = self.checked_alongside(servers, &missing, until).await {
@@ -144,6 +164,37 @@ impl<C: ControlPlane> Session<C> {
         let shown = servers.read(&mut connection).await?;
         self.memory.answered((node, Role::Replica), false, opened, Instant::now());
         Some(Answer { shown, node, replica: true, fence: choice.fence })
+    }
+
+    /// Reads while it is asked what the read must see.
+    async fn ahead<S: Servers>(
+        &mut self,
+        servers: &S,
+        guess: Guess,
+        until: Instant,
+    ) -> Option<Answer<S::Shown>> {
+        let mut connection = servers.checkout(guess.node).await?;
+        let opened = servers.opened_at(&connection);
+        if !servers.holds(guess.node, &connection) {
+            return None;
+        }
+        let fence = async {
+            poll_fn(|cx| {
+                let waits = self.control.wake_at_fence(guess.since, cx.waker());
+                if waits { Poll::Pending } else { Poll::Ready(()) }
+            })
+            .await;
+        };
+        let (shown, told) = tokio::join!(servers.read(&mut connection), timeout_at(until, fence));
+        let covered = guess.covered(&mut self.memory, &self.control.view(), &*self.control);
+        let covered = covered.is_some_and(|covered| covered && told.is_ok());
+        if let Some(pace) = &mut self.pace {
+            pace.ended(covered);
+        }
+        let shown = shown.filter(|_| covered)?;
+        self.memory.answered((guess.node, Role::Replica), false, opened, Instant::now());
+        let fence = self.memory.fence.map(|(_, fence)| fence);
+        Some(Answer { shown, node: guess.node, replica: true, fence })
     }
 
     fn shows<S: Servers>(&self, servers: &S, node: NodeId, connection: &S::Connection, fence: Fence) -> bool {

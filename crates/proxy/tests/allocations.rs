@@ -7,8 +7,9 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use causeway_pool::{Address, Keepalive, ServerConn, Verification};
 use causeway_protocol::report::ErrorReport;
 use causeway_proxy::config::{
     AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Network, NodeEndpoint,
-    Overrides, PoolMode, Timeouts,
+    Overlap, Overrides, PoolMode, Timeouts,
 };
 use causeway_proxy::console::{Column, Console, ReplyFuture};
 use causeway_proxy::{ControlPlane, Listener, Metrics, Need, Proxy, Snapshot};
 use causeway_routing::catalogue::{Catalogue, CatalogueBuilder};
-use causeway_routing::{Bound, Fence, Level, NodeId, NodeState, NodeView, Role, View};
+use causeway_routing::{Bound, Fence, Level, Lsn, NodeId, NodeState, NodeView, Observation, Role, View};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
@@ -106,12 +107,16 @@ fn serve(mut socket: TcpStream) {
 
 // === the control plane ===
 
-/// Two nodes that never change.
+/// Two nodes that never change, and a primary that tells at once what a read must see.
 struct Fixed {
     view: Arc<View>,
+    /// Up to when it has told.
+    told: Mutex<Option<Instant>>,
     changes: watch::Sender<u64>,
     catalogue: Arc<Catalogue>,
 }
+
+const FENCE: Fence = Fence { system_id: 7, timeline: 1, lsn: Lsn(100) };
 
 impl Fixed {
     fn new() -> Self {
@@ -121,14 +126,15 @@ impl Fixed {
             role,
             state: NodeState::Serving,
             weight: 1,
-            observation: None,
+            observation: Some(Observation { system_id: 7, timeline: 1, lsn: Lsn(100) }),
             lag_bytes: None,
             lag: None,
         };
         let nodes = vec![node(0, Role::Primary), node(1, Role::Replica)];
-        let view = Arc::new(View { nodes, primary: Some(NodeId(0)), ..View::default() });
+        let view = View { nodes, primary: Some(NodeId(0)), fence: Some(FENCE), ..View::default() };
+        let view = Arc::new(view);
         let catalogue = CatalogueBuilder::new().build().with_identity(1 << 64);
-        Self { view, changes: watch::Sender::new(0), catalogue: Arc::new(catalogue) }
+        Self { view, told: Mutex::default(), changes: watch::Sender::new(0), catalogue: Arc::new(catalogue) }
     }
 }
 
@@ -139,11 +145,20 @@ impl ControlPlane for Fixed {
     fn view_version(&self) -> u64 {
         0
     }
-    fn fence_since(&self, _: Instant) -> Option<Fence> {
-        None
+    fn fence_since(&self, moment: Instant) -> Option<Fence> {
+        (*self.told.lock().unwrap() >= Some(moment)).then_some(FENCE)
     }
-    fn fence(&self, _: Instant) -> oneshot::Receiver<Fence> {
-        unreachable!("level eventual needs no fence")
+    fn fence(&self, moment: Instant) -> oneshot::Receiver<Fence> {
+        // Before there is a connection.
+        *self.told.lock().unwrap() = Some(moment);
+        let (reply, answer) = oneshot::channel();
+        reply.send(FENCE).unwrap();
+        answer
+    }
+    fn wake_at_fence(&self, moment: Instant, waker: &Waker) -> bool {
+        *self.told.lock().unwrap() = Some(moment);
+        waker.wake_by_ref();
+        true
     }
     fn position(&self, _: &Need) -> oneshot::Receiver<()> {
         unreachable!("level eventual needs no position")
@@ -200,7 +215,7 @@ impl Console for NoConsole {
     }
 }
 
-fn snapshot(server: u16) -> Snapshot {
+fn snapshot(server: u16, level: Level) -> Snapshot {
     let minute = Duration::from_mins(1);
     let endpoint = |name: &str| NodeEndpoint {
         name: name.into(),
@@ -236,8 +251,8 @@ fn snapshot(server: u16) -> Snapshot {
             idle_timeout: minute,
             lifetime: minute,
             keepalive: Keepalive::default(),
-            level: Level::Eventual,
-            consistency: Consistency::default(),
+            level,
+            consistency: Consistency { overlap: Overlap::Auto, ..Consistency::default() },
             login_timeout: minute,
             login_cache: minute,
             max_clients: 10,
@@ -282,7 +297,7 @@ fn ends(answer: &[u8]) -> bool {
 }
 
 /// How many allocations the data plane makes for [`MEASURED`] requests made by `request` of their number.
-fn allocations(first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static) -> u64 {
+fn allocations(level: Level, first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static) -> u64 {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let server_port = server.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -293,7 +308,7 @@ fn allocations(first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let proxy = Proxy::new(snapshot(server_port), Arc::new(Metrics::default()));
+    let proxy = Proxy::new(snapshot(server_port, level), Arc::new(Metrics::default()));
     runtime.spawn(async move { proxy.serve(Arc::new(Listener::Tcp(listener)), Arc::new(NoConsole)).await });
     let (warm, mut warmed) = tokio::sync::mpsc::channel(1);
     let (go, gone) = mpsc::sync_channel(1);
@@ -323,13 +338,23 @@ fn allocations(first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static
 const BESIDE: u64 = 20;
 
 fn check(what: &str, first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static) {
-    let count = allocations(first, request);
+    check_at(Level::Eventual, what, first, request);
+}
+
+fn check_at(level: Level, what: &str, first: &[u8], request: impl Fn(usize) -> Vec<u8> + Send + 'static) {
+    let count = allocations(level, first, request);
     assert!(count <= BESIDE, "{what}: {count} allocations for {MEASURED} requests");
 }
 
 #[test]
 fn a_read_in_the_simple_protocol() {
     check("simple read", b"", |n| query(&format!("SELECT {n}")));
+}
+
+/// Of which the primary is asked what it must see, while it runs.
+#[test]
+fn a_read_that_runs_ahead() {
+    check_at(Level::Cluster, "read ahead", b"", |n| query(&format!("SELECT {n}")));
 }
 
 #[test]
@@ -358,7 +383,8 @@ fn a_prepared_statement() {
 
 #[test]
 fn a_new_statement_is_counted() {
-    let count =
-        allocations(b"", |n| [parse("", &format!("SELECT $1::int4 + {n}")), execute("", "1")].concat());
+    let count = allocations(Level::Eventual, b"", |n| {
+        [parse("", &format!("SELECT $1::int4 + {n}")), execute("", "1")].concat()
+    });
     assert!(count > u64::try_from(MEASURED).unwrap(), "{count} allocations: the others count nothing either");
 }

@@ -61,6 +61,64 @@ async fn cluster_sees_what_anybody_was_told() {
     sandbox.stop().await.expect("the servers stop");
 }
 
+async fn overlapped(causeway: &Causeway, outcome: &str) -> u64 {
+    count(causeway, "causeway_overlapped_reads_total", &[("outcome", outcome)]).await
+}
+
+/// Reads that are sent before it is known what they must see show all of it nevertheless.
+#[tokio::test]
+async fn reads_that_run_ahead_see_what_anybody_was_told() {
+    let sandbox = servers(2).await;
+    let ahead = "consistency: { overlap: auto }\n";
+    let (one, other) = (start(&sandbox, "").await, start(&sandbox, ahead).await);
+    reads_use_replicas(&other, "postgres", READ).await;
+    let (mut writer, mut reader) = (session(&one).await, session(&other).await);
+    let read = async |reader: &mut Client, n: i32| match n % 3 {
+        0 => value(&reader.query(READ).await),
+        1 => value(&reader.execute(READ, &[]).await),
+        // An answer of many messages, some of which do not come with the first read.
+        _ => {
+            let many = "SELECT n, repeat('x', 1000) FROM counter, generate_series(1, 200)";
+            value(&reader.query(many).await)
+        }
+    };
+    let before = reads(&other, "cluster", "direct").await;
+    for n in 0..60 {
+        assert_eq!(read(&mut reader, n).await, "0");
+    }
+    assert!(overlapped(&other, "covered").await >= 40, "while nothing is written nearly all are good");
+    assert!(reads(&other, "cluster", "direct").await >= before + 40);
+    for n in 1..=300 {
+        assert_eq!(tags(&writer.query(&format!("UPDATE counter SET n = {n}")).await), ["UPDATE 1"]);
+        assert_eq!(read(&mut reader, n).await, n.to_string());
+    }
+    let discarded = overlapped(&other, "discarded").await;
+    assert!((3..=150).contains(&discarded), "{discarded} of 300, which were tried more and more rarely");
+    // What fails, fails once, and the session goes on.
+    assert_eq!(
+        code(&reader.query("SELECT 1 / n FROM counter WHERE n < 0 OR 1 / (n - 300) > 0").await),
+        "22012"
+    );
+    assert_eq!(read(&mut reader, 0).await, "300");
+    // A read that nobody waits for to the end of is ended, where it ran for nothing.
+    for n in 301..=304 {
+        writer.query(&format!("UPDATE counter SET n = {n}")).await;
+        let slow = "SELECT n FROM counter, pg_sleep(0.3)";
+        assert_eq!(value(&reader.query(slow).await), n.to_string());
+    }
+    // A read is no write: nothing has to be asked at the levels that go by those.
+    reader.query("SET causeway.consistency = 'router'").await;
+    read(&mut reader, 0).await;
+    let asked = count(&other, "causeway_fences_wanted_total", &[]).await;
+    for _ in 0..20 {
+        read(&mut reader, 0).await;
+    }
+    assert_eq!(count(&other, "causeway_fences_wanted_total", &[]).await, asked);
+    other.stop().await;
+    one.stop().await;
+    sandbox.stop().await.expect("the servers stop");
+}
+
 /// A transaction on a replica takes a new snapshot for each statement.
 #[tokio::test]
 async fn a_read_only_transaction_sees_what_was_written_in_between() {

@@ -26,6 +26,8 @@ pub(crate) struct Trial {
     pub(crate) cluster: Option<causeway_cluster::simulation::Fault>,
     /// A bug in the sessions' code.
     pub(crate) proxy: Option<causeway_proxy::simulation::Fault>,
+    /// Reads run before it is known what they must see.
+    pub(crate) overlap: bool,
 }
 
 /// What has come of it.
@@ -258,7 +260,10 @@ impl Servers for Key<'_> {
 
 impl Client {
     fn new(id: u32, router: Arc<Router>, trial: Trial) -> Self {
-        let session = Session::new(router.control.clone(), WAIT, trial.proxy);
+        let mut session = Session::new(router.control.clone(), WAIT, trial.proxy);
+        if trial.overlap {
+            session.overlap();
+        }
         Self { router, session, id, written: 0, token: None, events: Vec::new() }
     }
 

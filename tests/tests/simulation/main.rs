@@ -28,11 +28,20 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn nothing_stale_in_any_seed() {
+    seeds(Trial::default());
+}
+
+#[test]
+fn nothing_stale_where_reads_run_ahead() {
+    seeds(Trial { overlap: true, ..Trial::default() });
+}
+
+fn seeds(trial: Trial) {
     let first = number("CAUSEWAY_SEED").unwrap_or(1);
     let seeds = number("CAUSEWAY_SEEDS").unwrap_or(200);
     let (mut reads, mut by_replicas) = (0, 0);
     for seed in (first..).take(usize::try_from(seeds).expect("a number of seeds")) {
-        let report = run(Trial { seed, ..Trial::default() });
+        let report = run(Trial { seed, ..trial });
         assert!(report.violations.is_empty(), "CAUSEWAY_SEED={seed}: {:#?}", report.violations);
         reads += report.reads;
         by_replicas += report.by_replicas;
@@ -60,9 +69,13 @@ fn every_known_bug_is_found() {
         ProxyFault::PrimaryForgotten,
         ProxyFault::DirtySinceSent,
         ProxyFault::CheckedAlongside,
+        ProxyFault::ShownSince,
     ];
     let cluster = cluster.map(|fault| Trial { cluster: Some(fault), ..Trial::default() });
-    let proxy = proxy.map(|fault| Trial { proxy: Some(fault), ..Trial::default() });
+    let proxy = proxy.map(|fault| {
+        let overlap = fault == ProxyFault::ShownSince;
+        Trial { proxy: Some(fault), overlap, ..Trial::default() }
+    });
     let survivors: Vec<_> = cluster.iter().chain(&proxy).filter(|trial| !is_found(**trial)).collect();
     assert!(survivors.is_empty(), "not found: {survivors:?}");
 }

@@ -61,6 +61,7 @@ pub const KEYS: &[Key] = &[
     key("consistency.fallback", "primary"),
     key("consistency.fallback_limit", "32"),
     key("consistency.lost_writes", "error"),
+    key("consistency.overlap", "off"),
     bare("routing.functions.<name>"),
     bare("routing.tables.<name>"),
     bare("auth.rules[].address"),

@@ -189,6 +189,17 @@ pub enum Source {
     Commit,
 }
 
+/// Whether reads run while it is asked what they must see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overlap {
+    /// They wait for that.
+    #[default]
+    Off,
+    /// They do, where a replica shows all that is known of, as long as that is mostly enough.
+    Auto,
+}
+
 /// The section `consistency`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consistency {
@@ -202,6 +213,8 @@ pub struct Consistency {
     pub fallback_limit: u32,
     /// What becomes of a session whose writes may have been lost in a failover.
     pub lost_writes: LostWrites,
+    /// Whether reads run while it is asked what they must see.
+    pub overlap: Overlap,
 }
 
 /// The section `pool`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::model::{Fallback, LogFormat, LogLevel, LostWrites, Method, Mode, Source, TlsMode};
+use super::model::{Fallback, LogFormat, LogLevel, LostWrites, Method, Mode, Overlap, Source, TlsMode};
 use super::routing::ForcedTo;
 use super::scalars::{
     Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
@@ -108,6 +108,7 @@ pub(super) struct Consistency {
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback_limit: Option<Count>,
     pub(super) lost_writes: Option<LostWrites>,
+    pub(super) overlap: Option<Overlap>,
 }
 
 #[derive(Debug, Default, Deserialize)]

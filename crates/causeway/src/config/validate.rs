@@ -391,6 +391,7 @@ fn consistency(section: &raw::Consistency) -> Consistency {
         fallback: section.fallback.unwrap_or_default(),
         fallback_limit: section.fallback_limit.as_ref().map_or(32, |limit| limit.0),
         lost_writes: section.lost_writes.unwrap_or_default(),
+        overlap: section.overlap.unwrap_or_default(),
     }
 }
 

@@ -66,6 +66,11 @@ pub const METRICS: &[Metric] = &[
         "Sessions whose acknowledged writes may have been lost in a failover.",
     ),
     counter(
+        "causeway_overlapped_reads_total",
+        "database,outcome",
+        "Reads that ran while it was asked what they must see.",
+    ),
+    counter(
         "causeway_fenced_reads_total",
         "database,level,outcome",
         "Reads that had to see something, and how they came to it.",

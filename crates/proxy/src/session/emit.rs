@@ -50,13 +50,25 @@ impl Session {
             // A simple Query ends the unnamed statement, the proxy's own as well.
             books.unnamed = None;
         }
-        let may_run_again = standby
-            && fresh
-            && self.unit.is_closed()
-            && self.unit.sent == 0
-            && self.unit.admitted <= RETRY_LIMIT;
-        let may_run_again = may_run_again && !self.left.keeps();
+        let may_run_again = standby && fresh && self.may_run_again();
         self.unit.progress = if may_run_again { Progress::Held } else { Progress::Committed };
+    }
+
+    /// Whether the gathered unit, sent to a standby outside a transaction, could run again elsewhere.
+    pub(crate) fn may_run_again(&self) -> bool {
+        self.unit.is_closed()
+            && self.unit.sent == 0
+            && self.unit.admitted <= RETRY_LIMIT
+            && !self.left.keeps()
+    }
+
+    /// Whether a standby's connection with these books needs nothing to be in this session's state, and the session has
+    /// begun no transaction.
+    pub(crate) fn is_set_up_on(&self, books: &Books) -> bool {
+        self.status == TransactionStatus::Idle
+            && self.held_begin.is_none()
+            && self.unit.pins.is_empty()
+            && books.settings.same(self.settings.wanted(true))
     }
 
     /// Sends what has been admitted and not sent yet.
@@ -106,9 +118,18 @@ impl Session {
 
     /// The first attempt is void: nothing of its answer has reached the client, and the unit runs again.
     pub(crate) fn retry(&mut self) {
-        self.pipeline.clear();
         // What a standby has refused may write after all.
         self.unit.demand.writes = true;
+        let _clean = self.start_over();
+    }
+
+    /// The same for one that was not refused. Whether the connection is as it was before.
+    pub(crate) fn start_over(&mut self) -> bool {
+        let clean = self.pipeline.is_quiescent()
+            && self.next_status == TransactionStatus::Idle
+            && self.server_passing + self.server_discarding == 0
+            && !self.server.unclean;
+        self.pipeline.clear();
         self.unit.sent = 0;
         self.unit.failed = false;
         self.unit.preparing.clear();
@@ -119,6 +140,7 @@ impl Session {
         self.server_passing = 0;
         self.server_discarding = 0;
         self.reported.clear();
+        clean
     }
 
     /// Gives the answers that are the proxy's own and whose turn has come.
