@@ -9,7 +9,7 @@ use causeway_proxy::metrics::DecisionTarget;
 use causeway_routing::cache::SyntaxOptions;
 use causeway_routing::catalogue::Catalogue;
 use causeway_routing::classify::{Limits, classify};
-use causeway_routing::resolve::{Verdict, resolve};
+use causeway_routing::resolve::{Verdict, resolve, resolve_for_replica};
 use causeway_routing::router::{Request, Requirement, Router, Target};
 use causeway_routing::{
     Class, Command, Isolation, Kind, Level, Modes, NodeId, NodeState, NodeView, Reason, Role, SettingValue,
@@ -184,12 +184,22 @@ impl<'a> Session<'a> {
 
     fn answer(&self, sql: &str) -> Answer {
         let class = self.classify(sql);
+        let hint = causeway_proxy::hint(sql.as_bytes()).unwrap_or_default();
+        let setting = |name: &str| self.settings.get(name).map(|value| value.trim_matches(['\'', '"', ' ']));
+        let route = setting("causeway.route");
+        let replica = hint.replica.unwrap_or(route == Some("replica"));
+        let resolve = if replica { resolve_for_replica } else { resolve };
         let verdict = resolve(&class, self.catalogue);
-        let (target, reason) = self.decide(verdict);
+        let of_session = match route {
+            Some("primary") => Some(Level::Primary),
+            _ => setting("causeway.consistency").and_then(|level| level.parse().ok()),
+        };
+        let level = hint.level.or(of_session).unwrap_or(self.level);
+        let (target, reason) = self.decide(verdict, level);
         Answer { class: verdict.kind, target, reason }
     }
 
-    fn decide(&self, verdict: Verdict) -> (DecisionTarget, Reason) {
+    fn decide(&self, verdict: Verdict, level: Level) -> (DecisionTarget, Reason) {
         if self.pinned {
             return (DecisionTarget::Primary, Reason::Pinned);
         }
@@ -199,7 +209,7 @@ impl<'a> Session<'a> {
         let isolation = self.settings.get("default_transaction_isolation");
         let request = Request {
             verdict,
-            level: self.level,
+            level,
             requirement: Requirement::None,
             serializable: isolation.is_some_and(|value| value.contains("serializable")),
             excluded: &[],
@@ -263,6 +273,14 @@ mod tests {
         assert_eq!(answer(&["SET standard_conforming_strings = off"], "SELECT 1").2, "encoding");
         assert_eq!(answer(&["SET client_encoding = 'SJIS'"], "SELECT 'é'").2, "encoding");
         assert_eq!(answer(&["SET client_encoding = 'SJIS'", "RESET ALL"], "SELECT 'é'").1, "replica");
+        assert_eq!(answer(&["SET causeway.route = primary"], "SELECT 1").2, "level_primary");
+        assert_eq!(answer(&["SET causeway.consistency = 'primary'"], "SELECT 1").2, "level_primary");
+        let node_local = "SELECT pg_is_in_recovery()";
+        assert_eq!(answer(&[], node_local), ("write", "primary", "node_local"));
+        assert_eq!(answer(&["SET causeway.route TO 'replica'"], node_local), ("read", "replica", "hint"));
+        let hinted = "/* causeway: route=replica */ SELECT pg_is_in_recovery()";
+        assert_eq!(answer(&["BEGIN"], hinted).2, "in_transaction");
+        assert_eq!(answer(&[], hinted), ("read", "replica", "hint"));
         let serializable = "SET default_transaction_isolation = 'serializable'";
         assert_eq!(answer(&[serializable], "SELECT 1").2, "serializable");
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::cache::SyntaxOptions;
-use causeway_routing::resolve::resolve;
+use causeway_routing::resolve::{resolve, resolve_for_replica};
 use causeway_routing::router::{Request, Requirement, Router, Target};
 use causeway_routing::{Fence, Kind, Level, NodeView, Observation, Reason, Role, View};
 use tokio::time::{Instant, timeout};
@@ -15,6 +15,7 @@ use crate::config::PoolMode;
 use crate::home::Home;
 use crate::memory::{Memory, Must};
 use crate::metrics::DecisionTarget;
+use crate::session::{Hint, hint};
 
 /// Where a statement would go, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +71,10 @@ impl Proxy {
             .unwrap_or_else(PoisonError::into_inner)
             .classify(sql.as_bytes(), syntax);
         let now = Instant::now();
+        let Hint { level, replica } = hint(sql.as_bytes()).unwrap_or_default();
+        let resolve = if replica == Some(true) { resolve_for_replica } else { resolve };
         let verdict = resolve(&class, home.catalogue(now));
-        let level = home.level;
+        let level = level.unwrap_or(home.level);
         let reads =
             matches!(verdict.kind, Kind::Read | Kind::BeginReadOnly) && home.mode != PoolMode::Session;
         let requirement = if reads { required(&home, level, now).await } else { Requirement::None };

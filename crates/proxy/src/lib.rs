@@ -67,6 +67,7 @@ pub use crate::refusals::RefusedRead;
 pub use crate::registry::{ClientInfo, ClientState};
 use crate::registry::{Clients, Interrupt};
 use crate::session::statements::StatementRegistry;
+pub use crate::session::{Hint, hint};
 
 /// The data plane of one process. Clones are the same.
 #[derive(Clone)]

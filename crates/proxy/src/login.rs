@@ -158,16 +158,18 @@ async fn introduce(shared: &Shared, key: LoginKey) -> Result<Arc<Known>, Turned>
         return Err(Turned::Report(report));
     }
     let parameters = ask_primary(shared, &mut home, &settings).await?;
-    let known = Arc::new(Known { greeting: greeting(&parameters), parameters, settings, home });
+    let known = Arc::new(Known { greeting: greeting(&parameters, &settings), parameters, settings, home });
     shared.logins.remember(key, &known);
     Ok(known)
 }
 
-fn greeting(parameters: &Told) -> Box<[u8]> {
+fn greeting(parameters: &Told, settings: &SessionSettings) -> Box<[u8]> {
+    // The client's server is the primary, whatever it was when this connection to it was made. Who asks for replicas has a
+    // replica answer what a server is asked about itself (`target_session_attrs` of libpq, `fe-connect.c`).
+    let standby: &[u8] = if settings.asks_replica() { b"on" } else { b"off" };
     let mut out = Vec::new();
     for (name, value) in parameters.iter() {
-        // The client's server is the primary, whatever it was when this connection to it was made.
-        let value: &[u8] = if &**name == "in_hot_standby" { b"off" } else { value };
+        let value: &[u8] = if &**name == "in_hot_standby" { standby } else { value };
         encode::parameter_status(&mut out, name.as_bytes(), value);
     }
     out.into()

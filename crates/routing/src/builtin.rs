@@ -1,7 +1,8 @@
 //! What PostgreSQL itself brings along: functions, relations, types and operators, judged one by one.
 //!
-//! The tables beside this file are printed by the queries beside them. Names of later versions that no table lists
-//! are unknown, and what is unknown goes to the primary.
+//! The tables beside this file are joined from what the queries beside them print on each of PostgreSQL's supported versions
+//! (`scripts/builtin-tables`). Names of later versions that no table lists are unknown, and what is unknown goes to the
+//! primary.
 
 use crate::class::PinReason;
 
@@ -12,8 +13,10 @@ pub enum Effect {
     Harmless,
     /// It writes, or runs what it is given.
     Writes,
-    /// Its answer or its effect belongs to the node that runs it.
+    /// Its answer belongs to the node that runs it.
     NodeLocal,
+    /// Its effect does: it signals processes, resets counters, promotes a standby.
+    NodeEffect,
     /// It makes or reads state of the server session.
     Session,
     /// It writes (or locks, for all nodes) and makes or reads state of the server session.
@@ -182,6 +185,7 @@ fn effect(verdict: &str) -> Effect {
     match verdict {
         "r" => Effect::Harmless,
         "n" => Effect::NodeLocal,
+        "e" => Effect::NodeEffect,
         "s" => Effect::Session,
         "b" => Effect::WritesSession,
         _ => Effect::Writes,
@@ -240,6 +244,10 @@ mod tests {
             ("txid_current", Effect::Writes),
             ("pg_is_in_recovery", Effect::NodeLocal),
             ("pg_stat_get_activity", Effect::NodeLocal),
+            ("pg_promote", Effect::NodeEffect),
+            ("uuidv7", Effect::Harmless),
+            ("pg_get_acl", Effect::Harmless),
+            ("pg_start_backup", Effect::Writes),
             ("set_config", Effect::Session),
             ("pg_advisory_lock", Effect::WritesSession),
             ("pg_try_advisory_xact_lock", Effect::Writes),

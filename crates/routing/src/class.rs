@@ -164,6 +164,8 @@ pub struct Class {
     pub mentions: Mentions,
     /// Whether that leaves nothing, as was found out last.
     pub leaves_memo: Memo,
+    /// It would be a read, if its answer did not belong to the node that gives it; the names are kept for that case.
+    pub asks_node: bool,
     /// Something that the session has may be gone afterwards: UNLISTEN, CLOSE, DROP and the like.
     pub releases: bool,
     /// Code is defined that other statements may run.
@@ -209,6 +211,7 @@ impl Class {
             leaves: Leaves::default(),
             mentions: Mentions::default(),
             leaves_memo: Memo::default(),
+            asks_node: false,
             releases: false,
             defines_code: false,
         }

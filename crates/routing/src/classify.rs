@@ -41,6 +41,8 @@ pub(crate) struct Statement {
     pub(crate) reason: Reason,
     pub(crate) command: Command,
     pub(crate) symbols: Found,
+    /// It would be a read, if its answer did not belong to the node that gives it.
+    pub(crate) asks_node: bool,
 }
 
 /// Names of one statement or several, with repetitions.
@@ -170,13 +172,18 @@ pub(crate) fn query(sql: &str, tokens: &[Token]) -> Statement {
         (None, Ok(())) => Command::Plain,
     };
     let session = walk.session || matches!(command, Command::Pin(_));
-    let Walk { functions, relations, operators, types, attributes, .. } = walk;
+    let Walk { functions, relations, operators, types, attributes, node_local, .. } = walk;
     let symbols = Found { functions, relations, operators, types, attributes };
     match outcome {
-        Ok(()) if session => {
-            Statement { kind: Kind::Session, reason: Reason::SessionState, command, symbols }
+        Ok(()) if node_local && session => Statement::new(Kind::WriteSession, Reason::NodeLocal, command),
+        Ok(()) if node_local => {
+            let statement = Statement::new(Kind::Write, Reason::NodeLocal, command);
+            Statement { symbols, asks_node: true, ..statement }
         }
-        Ok(()) => Statement { kind: Kind::Read, reason: Reason::Read, command, symbols },
+        Ok(()) if session => {
+            Statement { symbols, ..Statement::new(Kind::Session, Reason::SessionState, command) }
+        }
+        Ok(()) => Statement { symbols, ..Statement::new(Kind::Read, Reason::Read, command) },
         Err(Reason::SessionState) => Statement::new(Kind::Session, Reason::SessionState, command),
         Err(reason) => {
             Statement::new(if session { Kind::WriteSession } else { Kind::Write }, reason, command)
@@ -275,7 +282,9 @@ impl Default for Limits {
 
 impl Statement {
     pub(crate) fn new(kind: Kind, reason: Reason, command: Command) -> Self {
-        Self { kind, reason, command, symbols: Found::default() }
+        let shown = matches!(command, Command::Show(_));
+        let asks_node = shown && reason == Reason::NodeLocal;
+        Self { kind, reason, command, symbols: Found::default(), asks_node }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Combination {
     session: Option<Reason>,
     /// A statement which says nothing outside a transaction, but belongs to one if there is one.
     control: bool,
+    /// The last statement would be a read, if its answer did not belong to the node that gives it.
+    asks_node: bool,
     /// Something other than transaction control was run.
     runs: bool,
     transaction: Transaction,
@@ -49,7 +51,8 @@ enum Transaction {
 
 impl Combination {
     pub(crate) fn add(&mut self, statement: Statement) {
-        let Statement { kind, reason, command, symbols } = statement;
+        let Statement { kind, reason, command, symbols, asks_node } = statement;
+        self.asks_node = asks_node;
         match kind {
             Kind::Write => self.write = self.write.or(Some(reason)),
             Kind::Session => self.session = self.session.or(Some(reason)),
@@ -102,7 +105,9 @@ impl Combination {
 
     pub(crate) fn finish(self) -> Class {
         let (kind, reason) = self.judge();
-        let keeps = matches!(kind, Kind::Read | Kind::BeginReadOnly | Kind::Session | Kind::Either);
+        let asks_node = self.asks_node && self.commands.len() == 1 && reason == Reason::NodeLocal;
+        let keeps =
+            asks_node || matches!(kind, Kind::Read | Kind::BeginReadOnly | Kind::Session | Kind::Either);
         let (releases, defines_code) = (self.gathered.releases, self.gathered.defines_code);
         let (leaves, mentions) = self.gathered.finish();
         Class {
@@ -114,6 +119,7 @@ impl Combination {
             leaves,
             mentions,
             leaves_memo: Memo::default(),
+            asks_node,
             releases,
             defines_code,
         }

@@ -44,7 +44,7 @@ pub use level::Level;
 pub use lineage::{Bound, Fate, Lineage, Switch};
 pub use overrides::{Forced, Overrides, Pattern};
 pub use reason::Reason;
-pub use resolve::{Verdict, resolve};
+pub use resolve::{Verdict, resolve, resolve_for_replica};
 pub use router::{Decision, Request, Requirement, Router, Target};
 pub use symbols::Symbols;
 pub use view::{Load, NodeId, NodeState, NodeView, Role, View};

@@ -59,6 +59,8 @@ reasons! {
     RowSecurity = "row_security",
     /// The configuration sends whatever uses a function or a table that it names to the primary.
     Configured = "configured",
+    /// A comment, or the session's `causeway.route`, asks for a replica.
+    Hint = "hint",
     /// No parser could read it.
     Unparsable = "unparsable",
     /// It is longer, or nested deeper, than classification will follow.

@@ -40,6 +40,40 @@ pub fn resolve(class: &Class, catalogue: Option<&Catalogue>) -> Verdict {
     }
 }
 
+/// What a class means for somebody who asks for a replica: what is not proven to be a read counts as one, if it is not known to
+/// write, lock or be session state either. So do questions whose answer belongs to the node that gives it.
+///
+/// A standby refuses what writes all the same, and that is remembered as of any other read.
+pub fn resolve_for_replica(class: &Class, catalogue: Option<&Catalogue>) -> Verdict {
+    let verdict = resolve(class, catalogue);
+    let doubt = match class.kind {
+        Kind::Read => verdict.reason,
+        Kind::Write if class.asks_node => {
+            let by = catalogue.and_then(Catalogue::identity);
+            let judgement =
+                by.and_then(|by| class.memo.recall(by)).unwrap_or_else(|| judge(class, catalogue));
+            judgement.err().unwrap_or(Reason::NodeLocal)
+        }
+        _ => return verdict,
+    };
+    if is_doubt(doubt) { Verdict { kind: Kind::Read, reason: Reason::Hint } } else { verdict }
+}
+
+/// Whether a reason against a replica says that something is not known, rather than what it is.
+fn is_doubt(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::VolatileFunction
+            | Reason::UnknownFunction
+            | Reason::UnknownRelation
+            | Reason::UnknownOperatorOrType
+            | Reason::UnprovenView
+            | Reason::RowSecurity
+            | Reason::NoCatalogue
+            | Reason::NodeLocal
+    )
+}
+
 /// What looking the names up gives, which is remembered.
 #[inline(never)]
 fn judge(class: &Class, catalogue: Option<&Catalogue>) -> Result<(), Reason> {
@@ -114,5 +148,67 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn who_asks_for_a_replica_gets_the_benefit_of_the_doubt() {
+        use crate::catalogue::FunctionRow;
+        let mut builder = CatalogueBuilder::new();
+        let row = |name: &str, volatility| FunctionRow {
+            schema: "public".into(),
+            name: name.into(),
+            arguments: 0,
+            defaults: 0,
+            variadic: false,
+            volatility,
+        };
+        builder.function(row("doubtful", 'v'));
+        builder.function(row("harmless", 's'));
+        let catalogue = builder.build().with_identity(9 << 64);
+        for (sql, wanted) in [
+            ("SELECT harmless()", Reason::Read),
+            ("SELECT doubtful()", Reason::Hint),
+            ("SELECT no_such()", Reason::Hint),
+            ("SELECT * FROM no_such", Reason::Hint),
+            ("SELECT pg_is_in_recovery()", Reason::Hint),
+            ("SELECT pid, doubtful() FROM pg_stat_activity", Reason::Hint),
+            ("SHOW transaction_read_only", Reason::Hint),
+            ("COPY pg_stat_replication TO STDOUT", Reason::Hint),
+            // What is known to write, to lock, to be session state or to have an effect on its node.
+            ("INSERT INTO t VALUES (1)", Reason::Write),
+            ("SELECT nextval('s')", Reason::VolatileFunction),
+            ("SELECT * FROM t FOR SHARE", Reason::Locking),
+            ("SELECT pg_is_in_recovery() FOR UPDATE", Reason::Locking),
+            ("SELECT pg_promote()", Reason::NodeLocal),
+            ("SELECT pg_terminate_backend(pid) FROM pg_stat_activity", Reason::NodeLocal),
+            ("COPY pg_stat_replication TO '/tmp/x'", Reason::Write),
+            ("SELECT pg_is_in_recovery(); SELECT 1", Reason::NodeLocal),
+            ("SELECT pg_is_in_recovery(), pg_backend_pid()", Reason::NodeLocal),
+            ("SELECT current_setting('in_hot_standby')", Reason::NodeLocal),
+            ("SELECT pg_advisory_lock(1)", Reason::VolatileFunction),
+            ("SET x.y = 1", Reason::SessionState),
+            ("SELECT pg_is_in_recovery() INTO t", Reason::Write),
+        ] {
+            let class = classify(sql.as_bytes(), &Limits::default());
+            for _ in 0..2 {
+                let verdict = resolve_for_replica(&class, Some(&catalogue));
+                assert_eq!(verdict.reason, wanted, "{sql}");
+                let reads = matches!(wanted, Reason::Read | Reason::Hint);
+                assert_eq!(verdict.kind == Kind::Read, reads, "{sql}");
+                assert_eq!(
+                    resolve(&class, Some(&catalogue)).kind == Kind::Read,
+                    wanted == Reason::Read,
+                    "{sql}"
+                );
+            }
+            if wanted == Reason::Hint {
+                assert!(class.refuse(&catalogue));
+                assert_ne!(
+                    resolve_for_replica(&class, Some(&catalogue)).kind,
+                    Kind::Read,
+                    "{sql}: refused once"
+                );
+            }
+        }
     }
 }

@@ -94,7 +94,9 @@ impl Router {
         let candidates = candidates.map(|node| balance::Candidate { id: node.id, weight: node.weight });
         let load = |id: NodeId| loads.get(usize::from(id.0)).copied().unwrap_or_default();
         if let Some(id) = balance::pick(candidates, load, random) {
-            return Decision { target: Target::Replica(id), reason: Reason::Read };
+            let hint = request.verdict.reason == Reason::Hint;
+            let reason = if hint { Reason::Hint } else { Reason::Read };
+            return Decision { target: Target::Replica(id), reason };
         }
         let mut replicas = view.nodes.iter().filter(|node| node.serves_reads()).peekable();
         primary(match () {

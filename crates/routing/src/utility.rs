@@ -131,7 +131,8 @@ fn declare(cursor: &mut Cursor<'_>) -> Option<Statement> {
     let command = pin.map_or(Command::Plain, Command::Pin);
     Some(match inner.kind {
         Kind::Read | Kind::Session => {
-            Statement { kind: Kind::Session, reason: Reason::SessionState, command, symbols: inner.symbols }
+            let statement = Statement::new(Kind::Session, Reason::SessionState, command);
+            Statement { symbols: inner.symbols, ..statement }
         }
         // A holdable cursor that locks leaves both.
         _ if hold => Statement::new(Kind::WriteSession, inner.reason, command),
@@ -226,7 +227,7 @@ fn plan_only(sql: &str, tokens: &[Token]) -> Option<Statement> {
         return None;
     }
     let symbols = Found { relations, ..Found::default() };
-    Some(Statement { kind: Kind::Read, reason: Reason::Read, command: Command::Plain, symbols })
+    Some(Statement { symbols, ..Statement::new(Kind::Read, Reason::Read, Command::Plain) })
 }
 
 /// COPY relation [(columns)] TO STDOUT, or COPY (query) TO STDOUT; all else writes, here or into a file.
@@ -248,9 +249,11 @@ fn copy(sql: &str, cursor: &mut Cursor<'_>) -> Option<Statement> {
             cursor.parenthesised()?;
         }
         match crate::walk::names::judge_relation(name) {
-            Ok(name) => {
+            Ok((name, asks_node)) => {
                 let symbols = Found { relations: vec![name], ..Found::default() };
-                Statement { kind: Kind::Read, reason: Reason::Read, command: Command::Plain, symbols }
+                let (kind, reason) =
+                    if asks_node { (Kind::Write, Reason::NodeLocal) } else { (Kind::Read, Reason::Read) };
+                Statement { symbols, asks_node, ..Statement::new(kind, reason, Command::Plain) }
             }
             Err(reason) => Statement::new(Kind::Write, reason, Command::Plain),
         }
@@ -260,6 +263,7 @@ fn copy(sql: &str, cursor: &mut Cursor<'_>) -> Option<Statement> {
         let pin = matches!(statement.command, Command::Pin(_));
         statement.kind = if pin { Kind::WriteSession } else { Kind::Write };
         statement.reason = Reason::Write;
+        statement.asks_node = false;
         statement.symbols = Found::default();
     }
     Some(statement)

@@ -30,6 +30,8 @@ pub(crate) struct Walk {
     pub(crate) listed: Vec<Box<str>>,
     /// Built-in functions that make or read session state were called.
     pub(crate) session: bool,
+    /// Its answer belongs to the node that gives it.
+    pub(crate) node_local: bool,
     /// Common table expressions in scope, innermost last.
     scope: Vec<Box<str>>,
 }
@@ -261,7 +263,8 @@ impl Walk {
         if name.schema.is_none() && self.scope.contains(&name.name) {
             return Ok(());
         }
-        let name = names::judge_relation(name)?;
+        let (name, node_local) = names::judge_relation(name)?;
+        self.node_local |= node_local;
         self.relations.push(name);
         Ok(())
     }

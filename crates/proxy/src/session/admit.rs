@@ -11,9 +11,9 @@ use causeway_protocol::frontend::{self, tag};
 use causeway_protocol::pipeline::Request;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
-use causeway_routing::leaves::left;
+use causeway_routing::leaves::{Left, left};
 use causeway_routing::lexer::Lexer;
-use causeway_routing::resolve::resolve;
+use causeway_routing::resolve::{resolve, resolve_for_replica};
 use causeway_routing::{Class, Command, Kind, Reason};
 
 use crate::config::PoolMode;
@@ -269,9 +269,14 @@ impl Session {
         if verdict.reason == Reason::Refused && !lookups.refusals.holds(class) {
             verdict = resolve(class, lookups.catalogue);
         }
-        self.unit.demand.join(verdict, first);
         let doubtful = lookups.defined_lately || self.transaction.defines_code;
-        self.leave(class, left(class, lookups.catalogue.filter(|_| !doubtful)), doubtful);
+        let left = left(class, lookups.catalogue.filter(|_| !doubtful));
+        // What leaves something in the session, or may, is no read because somebody says so.
+        if self.unit.replica.unwrap_or(self.settings.asks_replica()) && matches!(left, Left::Nothing) {
+            verdict = resolve_for_replica(class, lookups.catalogue);
+        }
+        self.unit.demand.join(verdict, first);
+        self.leave(class, left, doubtful);
         self.transaction.defines_code |= class.defines_code;
         self.unit.releases |= class.releases;
     }

@@ -37,6 +37,7 @@ pub(crate) use self::admit::Admitted;
 pub(crate) use self::answer::Outcome;
 pub(crate) use self::finish::Connection;
 use self::leftovers::Leftovers;
+pub use self::own::{Hint, hint};
 pub(crate) use self::parameters::Told;
 use self::parameters::{Parameter, Parameters};
 use self::settings::SessionSettings;

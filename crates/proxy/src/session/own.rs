@@ -17,6 +17,20 @@ pub(super) const FENCE: &str = "causeway.fence";
 /// Why a value is refused: SQLSTATE, message, hint.
 type Refusal = (&'static str, String, &'static str);
 
+/// What a comment at the very beginning of a statement asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// Whose writes the statement must see.
+    pub level: Option<Level>,
+    /// Whether it is asked for a replica, doubtful as it may be.
+    pub replica: Option<bool>,
+}
+
+/// Whether these settings ask for a replica.
+pub(super) fn asks_replica(settings: &Settings) -> bool {
+    settings.value(ROUTE).map(plain).is_some_and(|route| route.eq_ignore_ascii_case("replica"))
+}
+
 /// The level that these settings ask for; `None` if they say nothing of it.
 pub(super) fn level(settings: &Settings) -> Option<Level> {
     let value = |name| settings.value(name).map(plain).filter(|value| !value.is_empty());
@@ -60,9 +74,9 @@ pub(super) fn failing(class: &Class) -> Option<Box<[u8]>> {
     Some(format!("DO $causeway$BEGIN {}; END$causeway$", raise.replace("$causeway$", "")).into_bytes().into())
 }
 
-/// The level that a comment at the very beginning of a statement asks for: `/* causeway: consistency=eventual */`. What
+/// What a comment at the very beginning of a statement asks for: `/* causeway: consistency=eventual, route=auto */`. What
 /// it says and is not understood asks for the primary.
-pub(super) fn hint(sql: &[u8]) -> Option<Level> {
+pub fn hint(sql: &[u8]) -> Option<Hint> {
     let sql = sql.trim_ascii_start();
     if !sql.starts_with(b"/*") {
         return None;
@@ -75,11 +89,12 @@ pub(super) fn hint(sql: &[u8]) -> Option<Level> {
         let (name, value) = wish.split_once('=')?;
         let name = format!("{PREFIX}{}", name.trim().to_ascii_lowercase());
         if refused(&name, value.trim()).is_some() {
-            return Some(Level::Primary);
+            return Some(Hint { level: Some(Level::Primary), replica: Some(false) });
         }
         settings.set(&name, &format!("'{}", value.trim().replace('\'', "''")));
     }
-    level(&settings)
+    let replica = settings.value(ROUTE).is_some().then(|| asks_replica(&settings));
+    Some(Hint { level: level(&settings), replica })
 }
 
 fn refused(name: &str, value: &str) -> Option<Refusal> {
@@ -95,8 +110,8 @@ fn refused(name: &str, value: &str) -> Option<Refusal> {
         AFTER if !value.is_empty() && value.parse::<Fence>().is_err() => {
             invalid("SHOW causeway.fence gives a token.")
         }
-        ROUTE if !matches!(&*value.to_ascii_lowercase(), "auto" | "primary") => {
-            invalid("One of auto and primary.")
+        ROUTE if !matches!(&*value.to_ascii_lowercase(), "auto" | "primary" | "replica") => {
+            invalid("One of auto, primary and replica.")
         }
         CONSISTENCY | AFTER | ROUTE => None,
         FENCE => Some((
@@ -157,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_ask_for_levels() {
+    fn comments_ask_for_levels_and_replicas() {
         for (sql, wanted) in [
             ("SELECT 1", None),
             ("/* consistency=eventual */ SELECT 1", None),
@@ -169,7 +184,15 @@ mod tests {
             ("/* causeway: consistency=eventual", None),
             ("-- causeway: consistency=eventual\nSELECT 1", None),
         ] {
-            assert_eq!(hint(sql.as_bytes()), wanted, "{sql}");
+            assert_eq!(hint(sql.as_bytes()).and_then(|hint| hint.level), wanted, "{sql}");
+        }
+        for (sql, wanted) in [
+            ("/* causeway: consistency=eventual */ SELECT 1", None),
+            ("/* causeway: route=auto */ SELECT 1", Some(false)),
+            ("/* causeway: route=Replica, consistency=session */ SELECT 1", Some(true)),
+            ("/* causeway: route=replica, speed=high */ SELECT 1", Some(false)),
+        ] {
+            assert_eq!(hint(sql.as_bytes()).and_then(|hint| hint.replica), wanted, "{sql}");
         }
     }
 
@@ -179,7 +202,7 @@ mod tests {
         for (name, value, code) in [
             ("causeway.consistency", "'evntual", "22023"),
             ("causeway.after", "'x", "22023"),
-            ("causeway.route", "'replica", "22023"),
+            ("causeway.route", "'standby", "22023"),
             ("causeway.fence", "'1:1:0/0", "55P02"),
             ("causeway.speed", "'high", "42704"),
         ] {

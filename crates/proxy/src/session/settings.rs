@@ -45,6 +45,7 @@ pub(crate) struct SessionSettings {
     for_standbys: Settings,
     serializable: bool,
     level: Option<Level>,
+    asks_replica: bool,
     /// What was wanted before the running transaction, which may be one of a single statement, changed it.
     before_transaction: Option<Settings>,
     parse_key: Arc<str>,
@@ -65,6 +66,7 @@ impl SessionSettings {
             for_standbys: Settings::default(),
             serializable: false,
             level: None,
+            asks_replica: false,
             before_transaction: None,
             parse_key: Arc::from(""),
         };
@@ -90,6 +92,11 @@ impl SessionSettings {
     /// The consistency level that the session has asked for.
     pub(crate) fn level(&self) -> Option<Level> {
         self.level
+    }
+
+    /// Whether the session asks for replicas, doubtful as its statements may be.
+    pub(crate) fn asks_replica(&self) -> bool {
+        self.asks_replica
     }
 
     /// Why a session cannot have these settings.
@@ -199,6 +206,7 @@ impl SessionSettings {
         self.serializable =
             isolation.is_some_and(|value| value.to_ascii_lowercase().contains("serializable"));
         self.level = own::level(&self.wanted);
+        self.asks_replica = own::asks_replica(&self.wanted);
         self.for_standbys = self.wanted.clone();
         for name in NOT_FOR_STANDBYS {
             self.for_standbys.reset(name);

@@ -99,6 +99,8 @@ pub(crate) struct Unit {
     pub(crate) demand: Demand,
     /// The consistency level that a comment in it asks for.
     pub(crate) level: Option<Level>,
+    /// Whether the comment at the head of its last text asks for a replica.
+    pub(crate) replica: Option<bool>,
     /// By token less one.
     pub(crate) notes: Vec<Note>,
     /// Statements that this unit's Parses put on the server, if they succeed.
@@ -228,10 +230,12 @@ impl Session {
 impl Unit {
     /// Takes in what the comment at the head of a text asks for; statements at odds go to the primary.
     pub(crate) fn heed(&mut self, sql: &[u8]) {
-        if let Some(level) = own::hint(sql) {
+        let own::Hint { level, replica } = own::hint(sql).unwrap_or_default();
+        if let Some(level) = level {
             let agreed = self.level.is_none_or(|known| known == level);
             self.level = Some(if agreed { level } else { Level::Primary });
         }
+        self.replica = replica.or(self.replica);
     }
 
     /// Keeps a note and returns the token to find it by.
@@ -348,6 +352,7 @@ impl Unit {
         self.admitted = 0;
         self.demand = Demand::default();
         self.level = None;
+        self.replica = None;
         self.dropped = None;
         self.pins = PinSet::default();
         self.left = Leaves::default();

@@ -1,6 +1,7 @@
 -- Prints functions.tsv: name and verdict of every function of PostgreSQL itself, sorted bytewise.
---   psql -XAt -F $'\t' -f functions.sql postgres > functions.tsv        (written by PostgreSQL 15)
--- Verdicts: r harmless on a hot standby, w writes or may, n its answer or effect belongs to one node,
+--   psql -XAt -F $'\t' -f functions.sql postgres
+-- scripts/builtin-tables joins what several versions print.
+-- Verdicts: r harmless on a hot standby, w writes or may, n its answer belongs to one node, e its effect does,
 --           s makes or reads state of the server session, b both w and s.
 -- A name is harmless only if all its overloads are. Stable and immutable functions are, unless listed below; volatile
 -- ones are not, unless listed below.
@@ -10,7 +11,7 @@ WITH listed(verdict, names) AS (VALUES
   -- Volatile by their answer, but they change nothing.
   ('r', 'clock_timestamp timeofday random gen_random_uuid pg_sleep pg_sleep_for pg_sleep_until current_query lo_get
          pg_relation_size pg_table_size pg_total_relation_size pg_indexes_size pg_database_size pg_tablespace_size
-         pg_partition_tree pg_partition_ancestors pg_xact_status txid_status pg_get_wal_resource_managers'),
+         pg_partition_tree pg_partition_ancestors pg_xact_status txid_status pg_get_wal_resource_managers timezone'),
   -- Later versions.
   ('r', 'random_normal array_sample array_shuffle uuidv4 uuidv7 uuid_extract_timestamp uuid_extract_version any_value
          pg_input_is_valid pg_input_error_info erf erfc gamma lgamma casefold crc32 crc32c array_sort array_reverse
@@ -36,12 +37,19 @@ WITH listed(verdict, names) AS (VALUES
          pg_timezone_abbrevs pg_tablespace_location pg_collation_actual_version pg_database_collation_actual_version
          pg_ls_archive_statusdir pg_ls_dir pg_ls_logdir pg_ls_logicalmapdir pg_ls_logicalsnapdir pg_ls_replslotdir
          pg_ls_tmpdir pg_ls_waldir pg_stat_file pg_read_file pg_read_file_old pg_read_binary_file
-         pg_cancel_backend pg_terminate_backend pg_log_backend_memory_contexts pg_reload_conf pg_rotate_logfile
+         pg_isolation_test_session_is_blocked pg_is_in_backup pg_backup_start_time pg_ls_summariesdir
+         pg_wal_summary_contents pg_available_wal_summaries pg_get_wal_summarizer_state pg_get_loaded_modules pg_get_aios
+         pg_get_shmem_allocations_numa pg_numa_available pg_get_sequence_data pg_get_wait_events
+         pg_timezone_abbrevs_abbrevs pg_timezone_abbrevs_zone'),
+  ('e', 'pg_cancel_backend pg_terminate_backend pg_log_backend_memory_contexts pg_reload_conf pg_rotate_logfile
          pg_rotate_logfile_old pg_promote pg_wal_replay_pause pg_wal_replay_resume
          pg_create_physical_replication_slot pg_create_logical_replication_slot pg_copy_physical_replication_slot
          pg_copy_logical_replication_slot pg_drop_replication_slot pg_replication_slot_advance
          pg_logical_slot_get_changes pg_logical_slot_get_binary_changes pg_logical_slot_peek_changes
-         pg_logical_slot_peek_binary_changes pg_isolation_test_session_is_blocked'),
+         pg_logical_slot_peek_binary_changes pg_sync_replication_slots
+         pg_stat_reset pg_stat_reset_shared pg_stat_reset_single_table_counters pg_stat_reset_single_function_counters
+         pg_stat_reset_slru pg_stat_reset_replication_slot pg_stat_reset_subscription_stats pg_stat_reset_backend_stats
+         pg_stat_force_next_flush'),
   ('s', 'set_config current_setting setseed pg_backend_pid pg_my_temp_schema pg_is_other_temp_schema pg_cursor
          pg_prepared_statement pg_listening_channels pg_show_all_settings pg_stat_clear_snapshot
          pg_replication_origin_session_is_setup pg_replication_origin_session_progress'),

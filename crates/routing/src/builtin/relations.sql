@@ -1,5 +1,6 @@
 -- Prints relations.tsv: schema.name and verdict of every relation of PostgreSQL itself, sorted bytewise.
---   psql -XAt -F $'\t' -f relations.sql postgres > relations.tsv        (written by PostgreSQL 15)
+--   psql -XAt -F $'\t' -f relations.sql postgres
+-- scripts/builtin-tables joins what several versions print.
 -- Verdicts: r replicated or computed from what is, n belongs to one node, s belongs to one server session.
 \set QUIET on
 WITH listed(verdict, names) AS (VALUES

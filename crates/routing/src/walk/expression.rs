@@ -8,7 +8,6 @@ use sqlparser::ast::{
 
 use super::{Outcome, UNLISTED, Walk, names, plain_wildcard};
 use crate::builtin;
-use crate::reason::Reason;
 use crate::symbols::Name;
 
 impl Walk {
@@ -173,7 +172,7 @@ impl Walk {
             FunctionArguments::None | FunctionArguments::Subquery(_) => return Err(UNLISTED),
             FunctionArguments::List(list) => {
                 if !(syntax && builtin::is_syntax(&name.name)) {
-                    settings(&name, list)?;
+                    self.node_local |= is_of_node(&name, list);
                     self.call(name, u16::try_from(list.args.len()).ok())?;
                 }
                 self.arguments(list)?;
@@ -255,10 +254,10 @@ fn binary(op: &BinaryOperator) -> Outcome {
     }
 }
 
-/// `current_setting`, whose argument decides what it is.
-fn settings(name: &Name, list: &FunctionArgumentList) -> Outcome {
+/// Whether this is a `current_setting` whose argument names a setting of the node's own.
+fn is_of_node(name: &Name, list: &FunctionArgumentList) -> bool {
     if !matches!(name.schema.as_deref(), None | Some("pg_catalog")) || &*name.name != "current_setting" {
-        return Ok(());
+        return false;
     }
     let setting = match list.args.first() {
         Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) => {
@@ -266,8 +265,6 @@ fn settings(name: &Name, list: &FunctionArgumentList) -> Outcome {
         }
         _ => None,
     };
-    match setting.map(|setting| builtin::setting(&setting.to_ascii_lowercase())) {
-        Some(builtin::Effect::NodeLocal) => Err(Reason::NodeLocal),
-        _ => Ok(()),
-    }
+    setting
+        .is_some_and(|setting| builtin::setting(&setting.to_ascii_lowercase()) == builtin::Effect::NodeLocal)
 }

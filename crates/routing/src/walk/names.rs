@@ -36,16 +36,21 @@ fn reaches_catalogue(name: &Name) -> bool {
     matches!(name.schema.as_deref(), None | Some("pg_catalog"))
 }
 
-pub(crate) fn judge_relation(mut name: Name) -> Result<Name, Reason> {
+/// The name, marked if PostgreSQL itself has a harmless relation of it; and whether its contents belong to one node.
+pub(crate) fn judge_relation(mut name: Name) -> Result<(Name, bool), Reason> {
+    let mut node_local = false;
     let schema = name.schema.as_deref().unwrap_or("pg_catalog");
     match builtin::relation(schema, &name.name) {
         Some(Effect::Harmless) => name.builtin = true,
         Some(Effect::Session) => return Err(Reason::SessionState),
-        Some(_) => return Err(Reason::NodeLocal),
+        Some(_) => {
+            name.builtin = true;
+            node_local = true;
+        }
         None if schema == "pg_catalog" && name.schema.is_some() => return Err(Reason::UnknownRelation),
         None => {}
     }
-    Ok(name)
+    Ok((name, node_local))
 }
 
 impl Walk {
@@ -55,7 +60,11 @@ impl Walk {
             match builtin::function(&name.name) {
                 Some(Effect::Harmless) => name.builtin = true,
                 Some(Effect::Writes) => return Err(Reason::VolatileFunction),
-                Some(Effect::NodeLocal) => return Err(Reason::NodeLocal),
+                Some(Effect::NodeEffect) => return Err(Reason::NodeLocal),
+                Some(Effect::NodeLocal) => {
+                    self.node_local = true;
+                    name.builtin = true;
+                }
                 Some(Effect::WritesSession) => {
                     self.session = true;
                     return Err(Reason::VolatileFunction);
@@ -76,7 +85,7 @@ impl Walk {
     pub(super) fn attribute(&mut self, name: Box<str>) -> Outcome {
         match builtin::function(&name) {
             None | Some(Effect::Harmless) => {}
-            Some(Effect::NodeLocal) => return Err(Reason::NodeLocal),
+            Some(Effect::NodeLocal | Effect::NodeEffect) => return Err(Reason::NodeLocal),
             Some(_) => return Err(Reason::VolatileFunction),
         }
         self.attributes.push(name);
