@@ -174,6 +174,7 @@ mod tests {
             ("SELECT pid, doubtful() FROM pg_stat_activity", Reason::Hint),
             ("SHOW transaction_read_only", Reason::Hint),
             ("COPY pg_stat_replication TO STDOUT", Reason::Hint),
+            ("SELECT current_setting('in_hot_standby')", Reason::Hint),
             // What is known to write, to lock, to be session state or to have an effect on its node.
             ("INSERT INTO t VALUES (1)", Reason::Write),
             ("SELECT nextval('s')", Reason::VolatileFunction),
@@ -184,7 +185,6 @@ mod tests {
             ("COPY pg_stat_replication TO '/tmp/x'", Reason::Write),
             ("SELECT pg_is_in_recovery(); SELECT 1", Reason::NodeLocal),
             ("SELECT pg_is_in_recovery(), pg_backend_pid()", Reason::NodeLocal),
-            ("SELECT current_setting('in_hot_standby')", Reason::NodeLocal),
             ("SELECT pg_advisory_lock(1)", Reason::VolatileFunction),
             ("SET x.y = 1", Reason::SessionState),
             ("SELECT pg_is_in_recovery() INTO t", Reason::Write),

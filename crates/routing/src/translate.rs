@@ -3,6 +3,8 @@
 //! The parser never sees the text: its own tokenizer would read some of it differently than the server does. What
 //! PostgreSQL's grammar has and the parser's lacks is left out here, wherever leaving it out cannot hide a name.
 
+mod respell;
+
 use sqlparser::tokenizer::{Token as Out, Word};
 
 use crate::builtin;
@@ -165,21 +167,13 @@ impl Translator<'_> {
                 self.out.tokens.push(Out::Comma);
                 1
             }
-            () => self.xml(),
+            () => match self.respelt() {
+                0 => self.xml(),
+                taken => taken,
+            },
         };
         self.position += skip;
         Some(skip > 0 || self.at(0) != Some(token))
-    }
-
-    /// EXCLUDE at the end of a window frame.
-    fn frame_exclusion(&self) -> usize {
-        let length = match () {
-            () if self.word(1, "current") && self.word(2, "row") => 3,
-            () if self.word(1, "no") && self.word(2, "others") => 3,
-            () if self.word(1, "group") || self.word(1, "ties") => 2,
-            () => return 0,
-        };
-        if self.kind(length) == Some(TokenKind::RightParen) { length } else { 0 }
     }
 
     /// The words of SQL/XML that are no expressions: names of elements and attributes, and how to parse.
@@ -304,6 +298,10 @@ impl Translator<'_> {
                 self.note_call(token)?;
                 quoted(&text::name(token, self.sql)?)
             }
+            kind if kind.is_string() && self.bounds_frame() => {
+                self.out.tokens.push(Out::LParen);
+                Out::SingleQuotedString(String::new())
+            }
             kind if kind.is_string() => {
                 let value = text::string(token, self.sql);
                 Out::SingleQuotedString(value.map(String::from).unwrap_or_default())
@@ -333,6 +331,13 @@ impl Translator<'_> {
                 Out::RParen
             }
             TokenKind::LeftBracket => {
+                // What is in an array needs no word to be one.
+                if self
+                    .previous()
+                    .is_some_and(|p| matches!(p.kind, TokenKind::LeftBracket | TokenKind::Comma))
+                {
+                    self.out.tokens.push(Out::make_keyword("ARRAY"));
+                }
                 self.open.push(Open::Other);
                 Out::LBracket
             }
@@ -360,7 +365,10 @@ impl Translator<'_> {
         if !self.out.operators.contains(&name) {
             self.out.operators.push(name);
         }
-        self.out.tokens.push(operator(text));
+        // What is compared with all of an array is the same by any operator.
+        let arrays = ["any", "some", "all"].iter().any(|word| self.word(1, word));
+        let all = arrays && self.kind(2) == Some(TokenKind::LeftParen);
+        self.out.tokens.push(if all { Out::Eq } else { operator(text) });
         Some(())
     }
 

@@ -54,6 +54,15 @@ const READS: &[&str] = &[
     "SELECT x.a FROM (VALUES (1)) AS x (a) WHERE x.a IS NOT DISTINCT FROM 1 OR x.a IS TRUE",
     "SELECT \"weird \"\"name\" FROM \"Table\"",
     "SELECT 1 AS \"for\", 2 AS update",
+    "SELECT ARRAY[[1, 2], [3, 4]] || ARRAY[[a[1], b[1:2]]], array_length(ARRAY[[[1]]]::int[], 1) FROM t",
+    "SELECT a FROM t WHERE b ISNULL AND (c + 1) NOTNULL AND d[1] isnull",
+    "SELECT a IS NULL AS isnull, b AS notnull FROM t",
+    "SELECT collation for (a || 'x'), collation FOR ((SELECT b)) FROM t",
+    "SELECT interval '1 2:03' DAY TO SECOND(2), interval '1' second (0)",
+    "SELECT a FROM t WHERE b @@ ANY ('{x}') AND c @> ALL (ARRAY[d]) AND e && some (f)",
+    "SELECT * FROM json_populate_record(null::record, '{}') AS (x int, y text), t",
+    "SELECT sum(a) OVER (ORDER BY b RANGE BETWEEN '1 year'::interval PRECEDING AND '1 day'::interval FOLLOWING) FROM t",
+    "SELECT sum(a) OVER w FROM t WINDOW w AS (ORDER BY b RANGE '10 min'::interval PRECEDING EXCLUDE TIES)",
 ];
 
 #[test]
@@ -151,6 +160,13 @@ const WRITES: &[&str] = &[
     "PREPARE TRANSACTION 'x'",
     "COMMIT PREPARED 'x'",
     "REPACK t",
+    "SELECT ARRAY[[nextval('s')]]",
+    "SELECT collation for (nextval('s')::text)",
+    "SELECT 1 WHERE 2 @> ANY (ARRAY[nextval('s')])",
+    "SELECT 1 WHERE nextval('s') ISNULL",
+    "SELECT * FROM nextval('s') AS (a int)",
+    "SELECT sum(a) OVER (ORDER BY b RANGE '1 day'::interval PRECEDING), nextval('s') FROM t",
+    "WITH a (b) AS (insert into t values (1) returning 1) SELECT 1",
 ];
 
 #[test]

@@ -8,7 +8,7 @@ use sqlparser::ast::{
 
 use super::{Outcome, UNLISTED, Walk, names, plain_wildcard};
 use crate::builtin;
-use crate::symbols::Name;
+use crate::symbols::{Call, Name};
 
 impl Walk {
     pub(super) fn exprs(&mut self, exprs: &[Expr]) -> Outcome {
@@ -172,8 +172,13 @@ impl Walk {
             FunctionArguments::None | FunctionArguments::Subquery(_) => return Err(UNLISTED),
             FunctionArguments::List(list) => {
                 if !(syntax && builtin::is_syntax(&name.name)) {
-                    self.node_local |= is_of_node(&name, list);
-                    self.call(name, u16::try_from(list.args.len()).ok())?;
+                    let arguments = u16::try_from(list.args.len()).ok();
+                    if is_of_node(&name, list) {
+                        self.node_local = true;
+                        self.functions.push(Call { name: Name { builtin: true, ..name }, arguments });
+                    } else {
+                        self.call(name, arguments)?;
+                    }
                 }
                 self.arguments(list)?;
             }
