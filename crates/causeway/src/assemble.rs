@@ -7,6 +7,7 @@ use causeway_cluster::FenceSource;
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
 use causeway_proxy::ControlPlane;
+use causeway_proxy::HealthPolicy;
 use causeway_proxy::Snapshot;
 use causeway_proxy::config::{
     AuthMethod, AuthRule, ClusterConfig, Consistency, DatabaseConfig, Defaults, Fallback, LostWrites,
@@ -92,6 +93,7 @@ pub fn snapshot(
         control,
         fallbacks: Arc::new(Semaphore::new(size(config.consistency.fallback_limit))),
         primary_wait: cluster.primary_wait,
+        health: HealthPolicy { eject_after: cluster.eject_after, slow_start: cluster.slow_start },
     });
     let mut databases: HashMap<Box<str>, DatabaseConfig> = config
         .databases
@@ -127,6 +129,7 @@ fn defaults(config: &Config) -> Defaults {
         pool_mode: mode(pool.mode),
         pool_size: size(pool.size),
         max_waiters: size(pool.max_waiters),
+        max_connecting: size(pool.max_connecting),
         checkout_timeout: pool.checkout_timeout,
         connect_timeout: pool.connect_timeout,
         idle_timeout: pool.idle_timeout,

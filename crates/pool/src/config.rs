@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::Semaphore;
 
 use crate::address::Address;
 use crate::quota::Quota;
@@ -32,6 +33,8 @@ pub struct Config {
     pub max_waiters: usize,
     /// The most connections being opened at a time, so that a burst does not become a storm of logins.
     pub max_connecting: usize,
+    /// The rights to log in at the server, shared with its other pools.
+    pub door: Option<Arc<Semaphore>>,
     /// How long opening a connection may take: name resolution, connecting, login and verification together.
     pub connect_timeout: Duration,
     /// After how long without use a connection is closed, a second more at most; zero: never.
@@ -92,6 +95,7 @@ impl Config {
             quotas: Vec::new(),
             max_waiters: 1000,
             max_connecting: 4,
+            door: None,
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_mins(10),
             lifetime: Duration::from_hours(1),

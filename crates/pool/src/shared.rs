@@ -148,6 +148,11 @@ impl Shared {
         // Outside of a runtime there is nobody to poll the attempt: the ticket is dropped and the attempt has failed.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
+                // A door that is closed lets everybody through: it is only there to keep a queue.
+                let _right = match &config.door {
+                    Some(door) => door.acquire().await.ok(),
+                    None => None,
+                };
                 let outcome = connect::open(&config).await;
                 ticket.redeem(outcome);
             });

@@ -206,6 +206,8 @@ pub struct Defaults {
     pub lifetime: Duration,
     /// `pool.keepalive`.
     pub keepalive: Keepalive,
+    /// `pool.max_connecting`: logins under way at one node.
+    pub max_connecting: usize,
     /// `consistency.default`.
     pub level: Level,
     /// `consistency`: how reads wait.
@@ -255,6 +257,8 @@ pub struct ClusterConfig {
     pub fallbacks: Arc<Semaphore>,
     /// `primary_wait`: how long a statement for the primary waits while there is none.
     pub primary_wait: Duration,
+    /// When a node is left alone, and how it comes back.
+    pub health: crate::HealthPolicy,
 }
 
 /// An entry of `databases`.

@@ -7,7 +7,7 @@ use causeway_pool::{CloseReason, Lease};
 use causeway_protocol::backend::TransactionStatus;
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
-use causeway_routing::{Fence, Lsn, NodeId, Observation, PinReason, Role, View};
+use causeway_routing::{Fence, Lsn, NodeId, NodeState, Observation, PinReason, Role, View};
 use tokio::time::Instant;
 
 use crate::client::{Client, End};
@@ -28,6 +28,8 @@ struct Reign {
     era: u64,
     /// The node's name.
     primary: Option<Arc<str>>,
+    /// The nodes that do not serve, by name.
+    out: Vec<Arc<str>>,
 }
 
 // === impl Proxy ===
@@ -53,11 +55,16 @@ impl Shared {
     fn follow(&self, cluster: &str, control: &dyn ControlPlane) {
         let (view, era) = (control.view(), control.era());
         let primary = view.primary.and_then(|id| view.node(id)).map(|node| Arc::clone(&node.name));
+        let out = view.nodes.iter().filter(|node| node.state != NodeState::Serving);
+        let out: Vec<Arc<str>> = out.map(|node| Arc::clone(&node.name)).collect();
         let mut known = self.reigns.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(reign) = known.get_mut(cluster) else {
-            known.insert(cluster.into(), Reign { era, primary });
+            known.insert(cluster.into(), Reign { era, primary, out });
             return;
         };
+        let before = std::mem::replace(&mut reign.out, out.clone());
+        let back: Vec<Arc<str>> = before.into_iter().filter(|node| !out.contains(node)).collect();
+        self.nodes_moved(cluster, &view, &back);
         if reign.era == era {
             // The node of an unchanged primary may have been given another name.
             reign.primary = primary.or(reign.primary.take());
@@ -79,9 +86,38 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Reads that wait for a node that is down are run elsewhere, and a node that is back begins slowly.
+    fn nodes_moved(&self, cluster: &str, view: &View, back: &[Arc<str>]) {
+        let now = Instant::now();
+        for node in view.nodes.iter().filter(|node| back.contains(&node.name)) {
+            self.pools.load(&cluster.into(), &node.name).serves_again(now);
+        }
+        let down = |name: &Arc<str>| {
+            view.nodes.iter().any(|node| node.state == NodeState::Down && node.name == *name)
+        };
+        if view.nodes.iter().any(|node| node.state == NodeState::Down) {
+            for entry in self.clients.all() {
+                if entry.lease().is_some_and(|lease| down(&lease.node)) {
+                    entry.look();
+                }
+            }
+        }
+    }
+}
+
 // === impl Client ===
 
 impl Client {
+    /// Whether the unit under way waits for a replica that is down, and may as well run elsewhere. A stream that only stands
+    /// still does not tell that.
+    pub(crate) fn waits_in_vain(&self) -> bool {
+        let down = |held: &crate::lease::Held| {
+            held.role == Role::Replica && state_of(&*self.home.control, held.id) == Some(NodeState::Down)
+        };
+        self.session.may_retry() && self.held.as_ref().is_some_and(down)
+    }
+
     /// Whether the connection reaches the server that is the primary now: what it was when it was opened does not count.
     pub(crate) fn leads(&self, lease: &mut Lease, node: NodeId) -> bool {
         leads(&*self.home.control, lease, node)
@@ -159,6 +195,20 @@ impl Client {
     /// There was no primary for too long.
     pub(crate) fn no_primary(&self) -> ErrorReport {
         no_primary(&self.home)
+    }
+}
+
+fn state_of(control: &dyn ControlPlane, id: NodeId) -> Option<NodeState> {
+    control.view().node(id).map(|node| node.state)
+}
+
+/// Whether statements for a node in this role should go on waiting for it.
+pub(crate) fn is_of_use(control: &dyn ControlPlane, id: NodeId, role: Role) -> bool {
+    if role == Role::Replica {
+        // A lagging one may have been chosen for a read that bears it.
+        state_of(control, id) != Some(NodeState::Down)
+    } else {
+        control.view().primary == Some(id)
     }
 }
 

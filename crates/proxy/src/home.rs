@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use crate::Shared;
 use crate::config::{Consistency, PoolMode, Snapshot};
 use crate::control::ControlPlane;
+use crate::load::NodeLoad;
 use crate::metrics::DatabaseMetrics;
-use crate::pools::{NodeLoad, NodePool, PoolPolicy};
+use crate::pools::{NodePool, PoolPolicy};
 use crate::session::Lookups;
 
 /// How long a session goes by the catalogue it was given: a tenth of the time that a new one takes to be loaded after

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use crate::client::{Client, End};
 use crate::consistency::Choice;
+use crate::control::ControlPlane;
+use crate::failover::is_of_use;
 use crate::home::Home;
 use crate::metrics::{DecisionTarget, ReadOutcome};
 use crate::pools::NodePool;
@@ -123,6 +125,11 @@ impl Client {
             };
             let Some(pool) = self.home.pool(&self.shared, id) else { continue };
             match self.checkout(&pool, role).await? {
+                // It may have gone while the connection was waited for: who waits on it now would not be told again.
+                Ok(lease) if !is_of_use(&*self.home.control, id, role) => {
+                    lease.checkin();
+                    excluded.push(id);
+                }
                 Ok(lease) => match self.examine(lease, (id, role), &choice).await? {
                     Some(lease) => {
                         self.take(lease, pool, role, choice);
@@ -191,7 +198,9 @@ impl Client {
         self.entry.clear_cancel();
         self.entry.enter(ClientState::Waiting);
         // Waiting is rare, and what waits is large: only those who do have the room for it.
-        let lease = Box::pin(self.wait(pool.pool.checkout(asked + self.home.checkout_timeout))).await;
+        let checkout = pool.pool.checkout(asked + self.home.checkout_timeout);
+        let control = Arc::clone(&self.home.control);
+        let lease = Box::pin(self.wait(unless_out(checkout, control, pool.id, role))).await;
         self.entry.enter(ClientState::Active);
         // The wait is not the node's.
         self.started = Instant::now();
@@ -225,6 +234,9 @@ impl Client {
             // A login that a replica refuses may only not have been replayed there; the primary has the last word.
             tracing::debug!(node = %pool.key.node, %error, "no connection to a replica");
             self.home.control.node_failed(pool.id);
+            if is_the_servers(&error) {
+                pool.load.failed(Instant::now(), rand::random());
+            }
             excluded.push(pool.id);
             return None;
         }
@@ -337,6 +349,34 @@ impl Client {
         }
         kept
     }
+}
+
+/// A connection, unless the node drops out while it is waited for: opening one to a node that answers nothing takes as long
+/// as `pool.connect_timeout`, and there may be another node by then.
+async fn unless_out(
+    checkout: impl Future<Output = Result<Lease, CheckoutError>>,
+    control: Arc<dyn ControlPlane>,
+    id: NodeId,
+    role: Role,
+) -> Result<Lease, CheckoutError> {
+    let out = async {
+        let mut changes = control.changes();
+        while is_of_use(&*control, id, role) {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        lease = checkout => lease,
+        () = out => Err(CheckoutError::Closed),
+    }
+}
+
+/// Whether a failed login tells something of the server, and not of the role that logs in.
+fn is_the_servers(error: &ConnectError) -> bool {
+    error.sqlstate().is_none_or(|code| code.starts_with(b"53") || code.starts_with(b"58"))
 }
 
 fn is_starting(body: &[u8]) -> bool {

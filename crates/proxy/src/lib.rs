@@ -25,11 +25,12 @@ mod home;
 mod inquire;
 mod lease;
 mod listener;
+mod load;
 mod login;
 mod memory;
 pub mod metrics;
-mod peers;
 mod pauses;
+mod peers;
 mod pools;
 mod refusals;
 mod registry;
@@ -58,6 +59,7 @@ pub use crate::explain::{Candidate, Explanation};
 use crate::failover::Reigns;
 use crate::home::HabitsOfAll;
 pub use crate::listener::Listener;
+pub use crate::load::HealthPolicy;
 use crate::login::LoginCache;
 pub use crate::metrics::Metrics;
 use crate::peers::Elsewhere;
@@ -194,6 +196,11 @@ impl Proxy {
     pub fn servers(&self) -> Vec<(PoolInfo, Vec<causeway_pool::ServerInfo>)> {
         let pools = self.shared.pools.all();
         pools.iter().map(|pool| (PoolInfo::of(pool), pool.pool.servers())).collect()
+    }
+
+    /// How often each node was left alone for its failures: cluster, node, times.
+    pub fn ejections(&self) -> Vec<(Arc<str>, Arc<str>, u64)> {
+        self.shared.pools.ejections()
     }
 
     /// How busy each node is with statements from here: cluster, node, load.

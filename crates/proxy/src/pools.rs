@@ -1,16 +1,16 @@
 //! The pools of all nodes, one for each node, database and user, made when first needed.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use causeway_pool::{CloseReason, Pool};
 use causeway_routing::{Load, NodeId, Role};
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 
 use crate::bounds::Bounds;
 use crate::config::{NodeEndpoint, PoolMode, Snapshot};
+use crate::load::NodeLoad;
 use crate::metrics::{BackendMetrics, Metrics};
 
 /// What a pool is for.
@@ -29,17 +29,6 @@ pub(crate) struct PoolPolicy {
     pub(crate) size: usize,
     pub(crate) password: Option<SecretString>,
 }
-
-/// How busy one node is with statements from this process.
-#[derive(Debug, Default)]
-pub(crate) struct NodeLoad {
-    in_flight: AtomicU32,
-    latency_nanos: AtomicU64,
-}
-
-/// A statement that counts as running until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Running(Arc<NodeLoad>);
 
 /// One pool, and what is counted for it.
 #[derive(Debug)]
@@ -64,41 +53,8 @@ pub(crate) struct Pools {
     made: Mutex<HashMap<PoolKey, Arc<NodePool>>>,
     loads: Mutex<HashMap<NodeName, Arc<NodeLoad>>>,
     bounds: Bounds,
-}
-
-// === impl NodeLoad ===
-
-impl NodeLoad {
-    /// A statement is being sent.
-    pub(crate) fn start(self: &Arc<Self>) -> Running {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Running(Arc::clone(self))
-    }
-
-    /// A statement has been answered after `latency`.
-    pub(crate) fn answered(&self, latency: Duration) {
-        let sample = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        let old = self.latency_nanos.load(Ordering::Relaxed);
-        // An eighth of each new sample; a lost update between two sessions is one sample less.
-        let new = if old == 0 { sample } else { old - old / 8 + sample / 8 };
-        self.latency_nanos.store(new, Ordering::Relaxed);
-    }
-
-    /// The load at this moment.
-    pub(crate) fn load(&self) -> Load {
-        Load {
-            in_flight: self.in_flight.load(Ordering::Relaxed),
-            latency: Duration::from_nanos(self.latency_nanos.load(Ordering::Relaxed)),
-        }
-    }
-}
-
-// === impl Running ===
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// The rights to log in at each node, and how many there are.
+    doors: Mutex<HashMap<NodeName, (usize, Arc<Semaphore>)>>,
 }
 
 // === impl NodePool ===
@@ -146,6 +102,7 @@ impl Pools {
             None => Pool::new(config),
         };
         let generation = snapshot.generation;
+        self.load(&cluster.name, &node.name).configure(cluster.health);
         let made = Arc::new(self.assemble((key.clone(), id), (policy.mode, generation), pool, metrics));
         pools.insert(key, Arc::clone(&made));
         Some(made)
@@ -176,6 +133,8 @@ impl Pools {
         let mut config = causeway_pool::Config::new(node.address.clone(), database, user);
         config.quotas = self.bounds.of(snapshot, key);
         config.max_waiters = defaults.max_waiters;
+        config.max_connecting = defaults.max_connecting;
+        config.door = Some(self.door(&key.cluster, &key.node, defaults.max_connecting));
         config.connect_timeout = defaults.connect_timeout;
         config.idle_timeout = defaults.idle_timeout;
         config.lifetime = defaults.lifetime;
@@ -235,6 +194,26 @@ impl Pools {
     pub(crate) fn load(&self, cluster: &Arc<str>, node: &Arc<str>) -> Arc<NodeLoad> {
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(loads.entry((Arc::clone(cluster), Arc::clone(node))).or_default())
+    }
+
+    /// The rights to log in at one node, whatever the database and user.
+    fn door(&self, cluster: &Arc<str>, node: &Arc<str>, most: usize) -> Arc<Semaphore> {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || (most, Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS))));
+        let door = doors.entry((Arc::clone(cluster), Arc::clone(node))).or_insert_with(made);
+        if door.0 != most {
+            *door = made();
+        }
+        Arc::clone(&door.1)
+    }
+
+    /// How often each node has been left alone for its failures, by cluster and name.
+    pub(crate) fn ejections(&self) -> Vec<(Arc<str>, Arc<str>, u64)> {
+        let loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let ejections = |((cluster, node), load): (&NodeName, &Arc<NodeLoad>)| {
+            (Arc::clone(cluster), Arc::clone(node), load.ejections())
+        };
+        loads.iter().map(ejections).collect()
     }
 
     /// Every pool.

@@ -82,7 +82,12 @@ impl Client {
                         return Ok(relayed);
                     }
                 }
-                Ok(Event::Interrupted) => self.interrupted_at_work()?,
+                Ok(Event::Interrupted) => {
+                    self.interrupted_at_work()?;
+                    if self.waits_in_vain() {
+                        return Ok(Relayed::Retry { code: None, reusable: false });
+                    }
+                }
                 Err(end) => return Err(end),
             }
         }
@@ -319,6 +324,7 @@ impl Client {
     pub(crate) fn server_lost(&mut self) -> Result<Option<Relayed>, End> {
         if let Some(held) = &self.held {
             self.home.control.node_failed(held.id);
+            held.pool.load.failed(Instant::now(), rand::random());
         }
         if self.session.lost() {
             self.home.control.wrote(Instant::now());

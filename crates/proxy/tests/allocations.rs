@@ -20,7 +20,7 @@ use causeway_proxy::config::{
     Overlap, Overrides, PoolMode, Timeouts,
 };
 use causeway_proxy::console::{Column, Console, ReplyFuture};
-use causeway_proxy::{ControlPlane, Listener, Metrics, Need, Proxy, Snapshot};
+use causeway_proxy::{ControlPlane, HealthPolicy, Listener, Metrics, Need, Proxy, Snapshot};
 use causeway_routing::catalogue::{Catalogue, CatalogueBuilder};
 use causeway_routing::{Bound, Fence, Level, Lsn, NodeId, NodeState, NodeView, Observation, Role, View};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -232,6 +232,7 @@ fn snapshot(server: u16, level: Level) -> Snapshot {
             control: Arc::new(Fixed::new()),
             fallbacks: Arc::new(Semaphore::new(1)),
             primary_wait: minute,
+            health: HealthPolicy::default(),
         }],
         databases: std::collections::HashMap::default(),
         any_database: Some(DatabaseConfig { cluster: 0, overrides: Overrides::default() }),
@@ -251,6 +252,7 @@ fn snapshot(server: u16, level: Level) -> Snapshot {
             idle_timeout: minute,
             lifetime: minute,
             keepalive: Keepalive::default(),
+            max_connecting: 4,
             level,
             consistency: Consistency { overlap: Overlap::Auto, ..Consistency::default() },
             login_timeout: minute,

@@ -90,10 +90,16 @@ impl Router {
             Requirement::None | Requirement::Unknown => true,
         };
         let serves = |node: &NodeView| node.serves_reads() && !request.excluded.contains(&node.id);
-        let candidates = view.nodes.iter().filter(|node| serves(node) && covers(node));
-        let candidates = candidates.map(|node| balance::Candidate { id: node.id, weight: node.weight });
         let load = |id: NodeId| loads.get(usize::from(id.0)).copied().unwrap_or_default();
-        if let Some(id) = balance::pick(candidates, load, random) {
+        let candidates = view.nodes.iter().filter(|node| serves(node) && covers(node));
+        let candidates = candidates.map(|node| {
+            let percent = 100_u32.saturating_sub(u32::from(load(node.id).held_back));
+            balance::Candidate { id: node.id, weight: node.weight.saturating_mul(percent.max(1)) }
+        });
+        let sound = candidates.clone().filter(|candidate| !load(candidate.id).ejected);
+        // Never the last one: what fails now and then is better than what is not asked.
+        let picked = balance::pick(sound, load, random).or_else(|| balance::pick(candidates, load, random));
+        if let Some(id) = picked {
             let hint = request.verdict.reason == Reason::Hint;
             let reason = if hint { Reason::Hint } else { Reason::Read };
             return Decision { target: Target::Replica(id), reason };

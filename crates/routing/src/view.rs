@@ -79,6 +79,10 @@ pub struct Load {
     pub in_flight: u32,
     /// Smoothed time from sending a statement to the end of its answer.
     pub latency: Duration,
+    /// Statements have failed there: it is asked only if no other node will do.
+    pub ejected: bool,
+    /// The percentage of its share that it does not get yet, having come back lately.
+    pub held_back: u8,
 }
 
 // === impl View ===

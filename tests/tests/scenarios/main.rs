@@ -19,6 +19,7 @@ mod resources;
 mod routes;
 mod settings;
 mod soak;
+mod standstill;
 mod startup;
 mod state;
 mod texts;

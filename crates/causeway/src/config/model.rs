@@ -112,6 +112,10 @@ pub struct Cluster {
     pub check_timeout: Duration,
     /// Functions and tables that are forced either way, by database; `"*"` stands for all others.
     pub overrides: HashMap<Box<str>, Arc<causeway_routing::Overrides>>,
+    /// Failures after which a replica is left alone.
+    pub eject_after: u32,
+    /// How long a node that serves again takes to get its whole share.
+    pub slow_start: Duration,
 }
 
 /// An entry of `nodes`.
@@ -226,6 +230,8 @@ pub struct Pool {
     pub size: u32,
     /// Clients queued for each pool.
     pub max_waiters: u32,
+    /// Logins under way at one node.
+    pub max_connecting: u32,
     /// How long a client waits in the queue.
     pub checkout_timeout: Duration,
     /// From connect to the server's first `ReadyForQuery`.

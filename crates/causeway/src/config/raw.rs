@@ -49,6 +49,8 @@ pub(super) struct Cluster {
     pub(super) fence_source: Option<Source>,
     pub(super) check_interval: Option<Span>,
     pub(super) check_timeout: Option<Span>,
+    pub(super) eject_after: Option<Count>,
+    pub(super) slow_start: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,6 +77,7 @@ pub(super) struct Pool {
     pub(super) mode: Option<Mode>,
     pub(super) size: Option<Count>,
     pub(super) max_waiters: Option<Count>,
+    pub(super) max_connecting: Option<Count>,
     pub(super) checkout_timeout: Option<Span>,
     pub(super) connect_timeout: Option<Span>,
     pub(super) idle_timeout: Option<Span>,

@@ -153,6 +153,8 @@ impl Validation<'_> {
                 path.key("check_timeout"),
             ),
             overrides: HashMap::new(),
+            eject_after: cluster.eject_after.map_or(5, |count| count.0),
+            slow_start: span(cluster.slow_start, Duration::from_secs(10)),
             name,
         }
     }
@@ -230,6 +232,7 @@ impl Validation<'_> {
             mode: pool.mode.unwrap_or(Mode::Transaction),
             size: count(pool.size.as_ref(), 20),
             max_waiters: count(pool.max_waiters.as_ref(), 10_000),
+            max_connecting: count(pool.max_connecting.as_ref(), 4),
             checkout_timeout: self.positive(
                 pool.checkout_timeout,
                 Duration::from_secs(5),

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use causeway_pool::{Address, ServerInfo, ServerState};
 use causeway_proxy::{ClientInfo, ClientState, PoolInfo, RefusedRead};
-use causeway_routing::{NodeView, PinReason, PinSet, Reason, Role};
+use causeway_routing::{Load, NodeView, PinReason, PinSet, Reason, Role};
 use tokio::time::Instant;
 
 use super::commands::{COMMANDS, Row};
@@ -103,7 +103,7 @@ pub(super) fn nodes(live: &Live) -> Vec<Row> {
                 address(&config, name, node).map(ToString::to_string),
                 some!(node.role.as_str()),
                 some!(node.state.as_str()),
-                cluster.reason(node.id),
+                cluster.reason(node.id).or_else(|| load.and_then(left_alone)),
                 some!(node.weight),
                 seen.map(|(_, timeline)| timeline.to_string()),
                 seen.map(|(lsn, _)| lsn.to_string()),
@@ -117,6 +117,15 @@ pub(super) fn nodes(live: &Live) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Why a node that serves gets fewer reads than its share.
+fn left_alone(load: Load) -> Option<String> {
+    match (load.ejected, load.held_back) {
+        (true, _) => Some("statements have failed there: it is left alone for a while".to_owned()),
+        (false, 0) => None,
+        (false, percent) => Some(format!("it is back: {} percent of its share", 100 - percent)),
+    }
 }
 
 fn address<'a>(config: &'a Config, cluster: &str, node: &NodeView) -> Option<&'a Address> {

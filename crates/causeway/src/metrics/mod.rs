@@ -31,6 +31,7 @@ pub struct Sources {
     data: Arc<Metrics>,
     clusters: Vec<Watched>,
     loads: Vec<(Arc<str>, Arc<str>, Load)>,
+    ejections: Vec<(Arc<str>, Arc<str>, u64)>,
     pools: Vec<PoolInfo>,
     clients: Vec<ClientInfo>,
     clients_limit: u32,
@@ -70,6 +71,7 @@ impl Sources {
             data: Arc::clone(live.proxy.metrics()),
             clusters: clusters.iter().map(cluster).collect(),
             loads: live.proxy.nodes_load(),
+            ejections: live.proxy.ejections(),
             pools: live.proxy.pools(),
             clients: live.proxy.clients(),
             clients_limit: live.config.load().max_clients,
@@ -142,6 +144,10 @@ impl Sources {
         let load = self.loads.iter().find(|(of, name, _)| **of == *cluster && *name == node.name);
         let in_flight = load.map_or(0, |(_, _, load)| load.in_flight);
         page.gauge("causeway_backend_in_flight", &labels, f64::from(in_flight));
+        let ejected = load.is_some_and(|(_, _, load)| load.ejected);
+        page.gauge("causeway_backend_ejected", &labels, f64::from(u8::from(ejected)));
+        let ejections = self.ejections.iter().find(|(of, name, _)| **of == *cluster && *name == node.name);
+        page.count("causeway_backend_ejections_total", &labels, ejections.map_or(0, |(_, _, times)| *times));
     }
 
     fn client_gauges(&self, page: &Page) {

@@ -111,6 +111,12 @@ pub const METRICS: &[Metric] = &[
         "cluster,backend",
         "Statements running on the node through this process.",
     ),
+    gauge("causeway_backend_ejected", "cluster,backend", "Whether a replica is left alone for its failures."),
+    counter(
+        "causeway_backend_ejections_total",
+        "cluster,backend",
+        "How often a replica was left alone for its failures.",
+    ),
     counter("causeway_probes_total", "cluster,kind,result", "Questions of the monitors to the nodes."),
     histogram(
         "causeway_fence_probe_seconds",
