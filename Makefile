@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: help run build test check conformance consistency fuzz drivers page
 .PHONY: bench-fences bench bench-quick bench-transaction bench-large bench-micro bench-time
+.PHONY: help run build test check conformance consistency fuzz drivers
+.PHONY: chaos bench-fences bench bench-quick bench-transaction bench-large bench-micro bench-time
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 19
@@ -37,6 +39,11 @@ consistency: prerequisites ## reads against faults for long, and many simulated 
 	@CAUSEWAY_SEEDS=$${CAUSEWAY_SEEDS:-3000} cargo test -p causeway-tests --test simulation -- --nocapture
 	@CAUSEWAY_CHECK_SECONDS=$${CAUSEWAY_CHECK_SECONDS:-30} CAUSEWAY_SHARE_SECONDS=$${CAUSEWAY_SHARE_SECONDS:-20} \
 		cargo test -p causeway-tests --test consistency -- --nocapture --test-threads 1
+
+chaos: prerequisites ## a bank under every fault, for long; CAUSEWAY_CHAOS_SEED (1), CAUSEWAY_CHAOS_ROUNDS (10), CAUSEWAY_CHAOS_SECONDS (5)
+	@cargo build -p causeway
+	@CAUSEWAY_CHAOS_ROUNDS=$${CAUSEWAY_CHAOS_ROUNDS:-10} CAUSEWAY_CHAOS_SECONDS=$${CAUSEWAY_CHAOS_SECONDS:-5} \
+		cargo test -p causeway-tests --test chaos -- --nocapture
 
 bench: bench-programs ## side by side with direct, HAProxy, PgBouncer and Pgpool-II: an hour; report in docs/benchmarks
 	@target/release/compare --tls $(BENCH_OPTIONS)
