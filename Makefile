@@ -6,8 +6,6 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help run build test check conformance consistency fuzz drivers page
-.PHONY: bench-fences bench bench-quick bench-transaction bench-large bench-micro bench-time
-.PHONY: help run build test check conformance consistency fuzz drivers
 .PHONY: chaos bench-fences bench bench-quick bench-transaction bench-large bench-micro bench-time
 
 help: ## this list
