@@ -124,6 +124,10 @@ impl ControlPlane for ClusterControl {
         })
     }
 
+    fn shown_up_to(&self, node: NodeId) -> Option<Instant> {
+        self.cluster.shown_up_to(self.monitored(node)?)
+    }
+
     fn verification(&self) -> Option<Verification> {
         let accept = |row: &[Option<Box<str>>]| match Instance::from_row(row) {
             Some(_) => Ok(()),

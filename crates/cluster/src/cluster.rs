@@ -177,6 +177,14 @@ impl Cluster {
         self.shared.state.published().observed.get(usize::from(node.0)).copied().flatten()
     }
 
+    /// The moment before which everything acknowledged is known to be shown by this replica; `None` if nothing is known.
+    /// Wait-free.
+    pub fn shown_up_to(&self, node: NodeId) -> Option<Instant> {
+        let published = self.shared.state.published();
+        let observed = published.observed.get(usize::from(node.0)).copied().flatten()?;
+        published.fences.as_ref()?.shown_by(&observed.observation)
+    }
+
     /// Why a node is in its state; `None` for a serving one.
     pub fn reason(&self, node: NodeId) -> Option<String> {
         let published = self.shared.state.published();

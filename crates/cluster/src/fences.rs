@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_routing::{Fence, Lsn};
+use causeway_routing::{Fence, Lsn, Observation};
 use tokio::time::Instant;
 
 use crate::election::Line;
@@ -27,6 +27,15 @@ impl Fences {
     pub(crate) fn since(&self, since: Instant) -> Option<Fence> {
         let first = self.samples.partition_point(|sample| sample.sent < since);
         self.samples.get(first).map(|sample| self.fence(sample.lsn))
+    }
+
+    /// The moment before which everything acknowledged is shown by a replica with this position.
+    pub(crate) fn shown_by(&self, seen: &Observation) -> Option<Instant> {
+        if (self.lineage.system_id, self.lineage.timeline) != (seen.system_id, seen.timeline) {
+            return None;
+        }
+        let covered = self.samples.partition_point(|sample| sample.lsn <= seen.lsn);
+        covered.checked_sub(1).and_then(|last| self.samples.get(last)).map(|sample| sample.sent)
     }
 
     pub(crate) fn newest(&self) -> Option<Fence> {

@@ -199,6 +199,7 @@ impl Client {
             self.home.metrics.ran_ahead(outcome);
             if covered {
                 self.home.metrics.read(running.level, ReadOutcome::Direct, self.arrived.elapsed());
+                self.home.metrics.stale(running.level, Duration::ZERO);
             }
         }
         covered

@@ -6,7 +6,7 @@ use std::time::Duration;
 use causeway_pool::Lease;
 use causeway_routing::resolve::Verdict;
 use causeway_routing::router::{Decision, Request, Requirement, Router, Target};
-use causeway_routing::{Fence, Kind, Level, Load, NodeId, NodeView, Reason, View};
+use causeway_routing::{Fence, Kind, Level, Load, NodeId, NodeView, Reason, Role, View};
 use rand::Rng as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
@@ -248,6 +248,15 @@ impl Client {
     pub(crate) fn count_read(&self, choice: &Choice, outcome: ReadOutcome) {
         if let Some(level) = choice.counts {
             self.count_outcome(level, outcome);
+        }
+    }
+
+    /// Counts how old what this node shows is at most, if it is a replica.
+    pub(crate) fn count_staleness(&self, (node, role): (NodeId, Role)) {
+        if role == Role::Replica
+            && let Some(shown) = self.home.control.shown_up_to(node)
+        {
+            self.home.metrics.stale(self.level(), self.arrived.saturating_duration_since(shown));
         }
     }
 

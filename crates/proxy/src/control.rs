@@ -67,6 +67,9 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// behind the node's name all the time.
     fn shown(&self, node: NodeId, moment: Instant) -> Option<Fence>;
 
+    /// The moment before which everything acknowledged is known to be shown by this replica.
+    fn shown_up_to(&self, node: NodeId) -> Option<Instant>;
+
     /// What every server connection must answer right after login, so that [`ControlPlane::holds`] can tell which server
     /// it reaches.
     fn verification(&self) -> Option<Verification>;

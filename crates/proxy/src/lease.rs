@@ -87,6 +87,7 @@ impl Client {
         metrics.checkouts.add(1);
         metrics.checkout_wait.record(std::time::Duration::ZERO);
         self.count_read(&choice, ReadOutcome::Direct);
+        self.count_staleness((id, role));
         self.take(lease, pool, role, choice);
         true
     }
@@ -132,6 +133,7 @@ impl Client {
                 }
                 Ok(lease) => match self.examine(lease, (id, role), &choice).await? {
                     Some(lease) => {
+                        self.count_staleness((id, role));
                         self.take(lease, pool, role, choice);
                         return Ok(Ok(()));
                     }

@@ -99,6 +99,8 @@ pub struct DatabaseMetrics {
     reads: [[Counter; ReadOutcome::ALL.len()]; Level::NAMES.len()],
     /// How long they waited, by level.
     read_wait: [Histogram; Level::NAMES.len()],
+    /// How old what replicas have shown was at most, by level.
+    staleness: [Histogram; Level::NAMES.len()],
 }
 
 /// What became of a read that had to see something.
@@ -290,6 +292,7 @@ impl Default for DatabaseMetrics {
             overlaps: Default::default(),
             reads: Default::default(),
             read_wait: Default::default(),
+            staleness: Default::default(),
         }
     }
 }
@@ -309,6 +312,13 @@ impl DatabaseMetrics {
         }
         if let Some(histogram) = self.read_wait.get(level.index()) {
             histogram.record(wait);
+        }
+    }
+
+    /// Counts a read on a replica that shows all but what was acknowledged in the last so long.
+    pub(crate) fn stale(&self, level: Level, age: Duration) {
+        if let Some(histogram) = self.staleness.get(level.index()) {
+            histogram.record(age);
         }
     }
 
@@ -359,6 +369,10 @@ impl DatabaseMetrics {
             }
             let labels = [("database", database), ("level", *level)];
             visitor.histogram("causeway_fence_wait_seconds", &labels, &wait.value());
+        }
+        for (level, staleness) in Level::NAMES.iter().zip(&self.staleness) {
+            let labels = [("database", database), ("level", *level)];
+            visitor.histogram("causeway_read_staleness_seconds", &labels, &staleness.value());
         }
     }
 }

@@ -167,6 +167,14 @@ async fn what_no_replica_shows_is_read_on_the_primary() {
     let before = by_replicas(&causeway).await;
     assert_eq!(value(&lax.query(READ).await), "0");
     assert_eq!(by_replicas(&causeway).await, before + 1);
+    // What was served to whom, and how old it was.
+    let stale = async |level, least| {
+        let labels = [("level", level), ("le", least)];
+        let fresh = count(&causeway, "causeway_read_staleness_seconds_bucket", &labels).await;
+        count(&causeway, "causeway_read_staleness_seconds_count", &[("level", level)]).await - fresh
+    };
+    assert_eq!(stale("eventual", "0.025").await, 1, "it was written more than 30 ms ago");
+    assert_eq!(stale("cluster", "0.0001").await, 0);
     pause_replay(&sandbox, "resume").await;
     causeway.stop().await;
     sandbox.stop().await.expect("the servers stop");

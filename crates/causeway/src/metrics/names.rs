@@ -76,6 +76,11 @@ pub const METRICS: &[Metric] = &[
         "Reads that had to see something, and how they came to it.",
     ),
     histogram(
+        "causeway_read_staleness_seconds",
+        "database,level",
+        "How old what replicas have shown was at most.",
+    ),
+    histogram(
         "causeway_fence_wait_seconds",
         "database,level",
         "Time until a read was known to see what it must.",

@@ -488,6 +488,18 @@ fn a_new_configuration_keeps_what_is_known_by_key() {
 }
 
 #[test]
+fn a_position_shows_what_was_acknowledged_before_the_newest_sample_it_covers() {
+    let mut scene = Scene::settled();
+    scene.primary(1, 50, 1, 200);
+    scene.primary(1, 90, 1, 300);
+    let fences = scene.truth.fences().unwrap();
+    let shown = |timeline, lsn| fences.shown_by(&Observation { system_id: SYSTEM, timeline, lsn: Lsn(lsn) });
+    assert_eq!([shown(1, 99), shown(2, 300)], [None; 2]);
+    let moments = [0, 0, 50, 90, 90].map(|ms| Some(scene.at(ms)));
+    assert_eq!([100, 199, 200, 300, 400].map(|lsn| shown(1, lsn)), moments);
+}
+
+#[test]
 fn the_same_answer_again_moves_only_what_fences_hold_for() {
     let mut scene = Scene::settled();
     let primary = |scene: &Scene, ms, lsn, timeline| Sighting {

@@ -60,6 +60,9 @@ impl ControlPlane for Promoted {
     fn shown(&self, _: NodeId, _: Instant) -> Option<Fence> {
         self.shown
     }
+    fn shown_up_to(&self, _: NodeId) -> Option<Instant> {
+        None
+    }
     fn verification(&self) -> Option<Verification> {
         None
     }
