@@ -161,3 +161,23 @@ async fn the_tables_know_what_the_server_has() {
     })
     .await;
 }
+
+/// Each read of the corpus reaches a replica, and none of them is refused there.
+#[tokio::test]
+async fn the_reads_of_the_corpus_are_served_by_replicas() {
+    through("consistency: { default: eventual }\n", async |place: &Place| {
+        let mut cases = crate::texts::cases();
+        cases.retain(|case| case.expected == "read" && case.before.is_empty());
+        assert!(cases.len() > 90, "only {} reads", cases.len());
+        let mut client = place.client().await;
+        let mut elsewhere = Vec::new();
+        for case in &cases {
+            let by = served(place, &mut client, &case.sql).await;
+            if by != "replica" {
+                elsewhere.push(format!("{} by {by}: {}", case.id, case.sql));
+            }
+        }
+        assert!(elsewhere.is_empty(), "{} of {}: {elsewhere:#?}", elsewhere.len(), cases.len());
+    })
+    .await;
+}

@@ -9,11 +9,11 @@ use causeway_testkit::{Sandbox, SandboxConfig};
 use causeway_tests::{Place, code, everywhere, rows, start, tags, through};
 
 /// A row of `tests/cases/classify.tsv`.
-struct Case {
-    id: String,
-    sql: String,
-    before: String,
-    expected: String,
+pub(crate) struct Case {
+    pub(crate) id: String,
+    pub(crate) sql: String,
+    pub(crate) before: String,
+    pub(crate) expected: String,
 }
 
 /// Cases whose answer depends on what else happened on the servers: other sessions, slots and prepared transactions
@@ -46,7 +46,7 @@ fn unescape(text: &str) -> String {
     out
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/classify.tsv");
     let text = fs::read_to_string(path).expect("the cases are there");
     let mut lines = text.lines();
