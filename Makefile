@@ -86,3 +86,11 @@ bench-programs: build
 .PHONY: prerequisites
 prerequisites:
 	@scripts/prerequisites
+
+.PHONY: deb observers
+deb: build ## a Debian package, target/debian/causeway_*.deb; as root installed, tried and purged again
+	@deploy/debian/try "$$(deploy/debian/build target/release/causeway)"
+
+observers: ## brings promtool and an exporter for PgBouncer into target/observers, and tries them on Causeway
+	@tests/observers/install
+	@cargo test -p causeway-tests --test observers

@@ -1,0 +1,4 @@
+{{- define "causeway.labels" -}}
+app.kubernetes.io/name: causeway
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
