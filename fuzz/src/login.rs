@@ -4,11 +4,11 @@ use causeway_protocol::backend::{self, TransactionStatus};
 use causeway_protocol::buffer::Buffer;
 use causeway_protocol::encode;
 use causeway_protocol::frame::{self, HEADER_LEN, MAX_FRAME_LEN};
-use causeway_protocol::handshake::client::{self, ClientHandshake, Login, Secret};
+use causeway_protocol::handshake::client::{self, Channel, ClientHandshake, Login, Secret};
 use causeway_protocol::handshake::server::{self, Method, ServerHandshake};
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::scram::client::AwaitServerFirst;
-use causeway_protocol::scram::{Exchange, Keys, MECHANISM, NONCE_LEN, Verifier};
+use causeway_protocol::scram::{Binding, Exchange, Keys, MECHANISM, NONCE_LEN, Verifier};
 use causeway_protocol::sqlstate::SqlState;
 use causeway_protocol::startup::{self, CancelKey, MAX_PACKET_LEN, Packet, Startup};
 
@@ -41,7 +41,7 @@ struct Transcript {
 }
 
 fn transcript() -> Transcript {
-    let (client, client_first) = AwaitServerFirst::start(keys(), CLIENT_NONCE);
+    let (client, client_first) = AwaitServerFirst::start(keys(), CLIENT_NONCE, Binding::Unsupported);
     let exchange = Exchange::new(verifier(), SERVER_NONCE, true);
     let (exchange, server_first) = exchange.client_first(client_first.as_bytes()).expect("it is right");
     let (client, client_final) = client.server_first(server_first.as_bytes()).expect("it is right");
@@ -353,7 +353,14 @@ fn log_in(reads: &[&[u8]], secret: u8, allow_cleartext: bool) -> Ending {
         _ => Secret::ScramKeys(keys(), CLIENT_NONCE),
     };
     let parameters = vec![("application_name".into(), "fuzz".into())];
-    let login = Login { user: "u".into(), database: "d".into(), parameters, secret, allow_cleartext };
+    let login = Login {
+        user: "u".into(),
+        database: "d".into(),
+        parameters,
+        secret,
+        allow_cleartext,
+        channel: Channel::default(),
+    };
     let mut handshake = ClientHandshake::start(login, &mut output);
     assert!(matches!(startup::parse(&output), Ok(Some((Packet::Startup(_), len))) if len == output.len()));
     let mut reads = reads.iter();
@@ -487,7 +494,7 @@ fn tampered(mut input: Input<'_>, known_user: bool) {
     };
     let changed = which < 4 && mask != 0;
 
-    let (client, client_first) = AwaitServerFirst::start(keys(), CLIENT_NONCE);
+    let (client, client_first) = AwaitServerFirst::start(keys(), CLIENT_NONCE, Binding::Unsupported);
     let exchange = Exchange::new(verifier(), SERVER_NONCE, known_user);
     let Ok((exchange, server_first)) = exchange.client_first(&change(client_first, 0)) else {
         return assert!(changed, "the first message is right");

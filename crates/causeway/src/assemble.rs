@@ -31,7 +31,13 @@ pub fn cluster_config(cluster: &config::Cluster) -> causeway_cluster::Config {
             Address::Tcp { host, port } => (host.to_string(), *port),
             Address::Unix { directory, port } => (directory.display().to_string(), *port),
         };
-        causeway_cluster::NodeConfig { name: node.name.as_str().into(), host, port, weight: node.weight }
+        causeway_cluster::NodeConfig {
+            name: node.name.as_str().into(),
+            host,
+            port,
+            weight: node.weight,
+            tls: node.tls.clone(),
+        }
     };
     let monitor = causeway_cluster::Monitor {
         user: cluster.monitor.user.clone(),
@@ -88,6 +94,7 @@ pub fn snapshot(
                 name: node.name.as_str().into(),
                 address: node.address.clone(),
                 max_server_connections: node.max_server_connections.map(size),
+                tls: node.tls.clone(),
             })
             .collect(),
         control,

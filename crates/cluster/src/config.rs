@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_routing::Overrides;
+use causeway_tls::TlsClient;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::election::Writer;
+use crate::login::Login;
 use crate::source::FenceSource;
 
 /// One cluster: its nodes and how they are watched.
@@ -67,6 +69,8 @@ pub struct NodeConfig {
     pub port: u16,
     /// The share of reads; 0 means none.
     pub weight: u32,
+    /// How its connections are encrypted; `None`: not at all. Unix sockets never are.
+    pub tls: Option<TlsClient>,
 }
 
 /// The role the monitors log in with; it needs `CONNECT` everywhere and membership in `pg_monitor`.
@@ -146,9 +150,9 @@ impl NodeConfig {
         Writer { name: self.name.clone(), address: format!("{}:{}", self.host, self.port).into() }
     }
 
-    /// Whether a connection to `other` reaches the same server.
+    /// Whether a connection to `other` reaches the same server in the same way.
     pub(crate) fn same_address(&self, other: &Self) -> bool {
-        self.host == other.host && self.port == other.port
+        self.host == other.host && self.port == other.port && self.tls == other.tls
     }
 }
 
@@ -168,23 +172,8 @@ impl Monitor {
     }
 
     /// How to log in at `node`, in `database`, for reading only.
-    pub(crate) fn login(
-        &self,
-        node: &NodeConfig,
-        database: &str,
-        timeout: Duration,
-    ) -> tokio_postgres::Config {
-        let mut login = tokio_postgres::Config::new();
-        login.host(&node.host).port(node.port).user(&self.user).dbname(database);
-        login.application_name("causeway").connect_timeout(timeout);
-        // An answer may be long in coming; a peer that does not even acknowledge is gone.
-        login.tcp_user_timeout(timeout.saturating_mul(10));
-        // The session reads only, and nobody may shadow what it calls.
-        login.options("-c default_transaction_read_only=on -c search_path=pg_catalog");
-        if let Some(password) = &self.password {
-            login.password(password.expose_secret());
-        }
-        login
+    pub(crate) fn login(&self, node: &NodeConfig, database: &str, timeout: Duration) -> Login {
+        Login::new(self, node, database, timeout)
     }
 }
 

@@ -39,8 +39,8 @@ impl Errand {
 
     async fn connect(state: &State, primary: &Primary, options: &str) -> Result<Self, ProbeError> {
         let config = state.config();
-        let mut login = config.monitor.login(&primary.node, &config.monitor.database, config.timeout);
-        login.options(options);
+        let login = config.monitor.login(&primary.node, &config.monitor.database, config.timeout);
+        let login = login.with_options(options);
         let mut wire = Wire::open(&login).await?;
         let client = wire.client();
         let row = wire.run(client.query_one(Instance::QUERY, &[])).await?;

@@ -22,6 +22,7 @@ mod error;
 mod faults;
 mod fences;
 mod instance;
+mod login;
 mod monitor;
 mod nudge;
 mod origin;

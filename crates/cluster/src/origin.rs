@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_routing::{Lsn, Switch};
+use futures_util::future::Either;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 use tracing::debug;
 
 use crate::config::NodeConfig;
 use crate::error::ProbeError;
 use crate::instance::Instance;
+use crate::login::{Login, is_unwelcome};
 use crate::replication::Introduced;
 use crate::truth::{Account, Origin};
 
@@ -23,7 +25,7 @@ const PROMOTED: &str = "pg_catalog.pg_last_wal_replay_lsn()";
 ///
 /// Takes up to two connections, and up to `limit` for each. Cancel-safe.
 pub(crate) async fn ask(
-    login: tokio_postgres::Config,
+    login: Login,
     node: NodeConfig,
     (instance, timeline): (Instance, u32),
     limit: Duration,
@@ -50,26 +52,35 @@ pub(crate) async fn ask(
 
 /// The server's own file, which names all ancestors (`SendTimeLineHistory` in `src/backend/replication/walsender.c`).
 async fn history(
-    login: &tokio_postgres::Config,
+    login: &Login,
     node: &NodeConfig,
     instance: Instance,
     timeline: u32,
 ) -> Result<Arc<[Switch]>, ProbeError> {
-    if node.host.starts_with('/') {
-        let path = format!("{}/.s.PGSQL.{}", node.host, node.port);
-        let stream = Introduced::new(UnixStream::connect(path).await.map_err(ProbeError::Socket)?);
-        let (client, connection) = login.connect_raw(stream, NoTls).await?;
-        return tokio::select! {
-            read = read_history(&client, instance, timeline) => read,
-            _ended = connection => Err(ProbeError::Closed),
+    let mut failure = ProbeError::Closed;
+    for (login, connector) in login.ways() {
+        let connected = if node.host.starts_with('/') {
+            let path = format!("{}/.s.PGSQL.{}", node.host, node.port);
+            let stream = Introduced::new(UnixStream::connect(path).await.map_err(ProbeError::Socket)?);
+            let connected = login.connect_raw(stream, connector.to(&node.host)).await;
+            connected.map(|(client, connection)| (client, Either::Left(connection)))
+        } else {
+            let stream = TcpStream::connect((&*node.host, node.port)).await.map_err(ProbeError::Socket)?;
+            let connected = login.connect_raw(Introduced::new(stream), connector.to(&node.host)).await;
+            connected.map(|(client, connection)| (client, Either::Right(connection)))
         };
+        match connected {
+            Ok((client, connection)) => {
+                return tokio::select! {
+                    read = read_history(&client, instance, timeline) => read,
+                    _ended = connection => Err(ProbeError::Closed),
+                };
+            }
+            Err(error) if is_unwelcome(&error) => failure = error.into(),
+            Err(error) => return Err(error.into()),
+        }
     }
-    let stream = TcpStream::connect((&*node.host, node.port)).await.map_err(ProbeError::Socket)?;
-    let (client, connection) = login.connect_raw(Introduced::new(stream), NoTls).await?;
-    tokio::select! {
-        read = read_history(&client, instance, timeline) => read,
-        _ended = connection => Err(ProbeError::Closed),
-    }
+    Err(failure)
 }
 
 async fn read_history(
@@ -84,8 +95,8 @@ async fn read_history(
     parse(content).ok_or(ProbeError::Nonsense("a history file that is none"))
 }
 
-async fn promoted(login: &tokio_postgres::Config, instance: Instance) -> Result<Option<Lsn>, ProbeError> {
-    let (client, connection) = login.connect(NoTls).await?;
+async fn promoted(login: &Login, instance: Instance) -> Result<Option<Lsn>, ProbeError> {
+    let (client, connection) = login.connect().await?;
     let question = format!("SELECT {}, {PROMOTED}", Instance::COLUMNS);
     let row = tokio::select! {
         row = one_row(&client, &question) => row?,

@@ -16,6 +16,7 @@ use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::ProbeError;
 use crate::instance::Instance;
+use crate::login::Login;
 use crate::position::Geometry;
 use crate::truth::{Position, Sighting};
 use crate::wire::Wire;
@@ -106,11 +107,11 @@ SELECT c.timeline_id, c.checkpoint_lsn, r.min_recovery_end_timeline, r.min_recov
 
 impl Probe {
     /// Connects, logs in and prepares, all within `limit`.
-    pub(crate) async fn connect(login: &tokio_postgres::Config, limit: Duration) -> Result<Self, ProbeError> {
+    pub(crate) async fn connect(login: &Login, limit: Duration) -> Result<Self, ProbeError> {
         timeout(limit, Self::open(login)).await.map_err(|_| ProbeError::Timeout(limit))?
     }
 
-    async fn open(login: &tokio_postgres::Config) -> Result<Self, ProbeError> {
+    async fn open(login: &Login) -> Result<Self, ProbeError> {
         let mut wire = Wire::open(login).await?;
         let client = wire.client();
         let questions = wire.run(Questions::prepare(&client)).await?;

@@ -5,17 +5,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 use tracing::debug;
 
 use crate::error::ProbeError;
+use crate::login::{Encrypted, Login};
 
 /// A connection that moves only while its owner polls it: question and answer then take no turn through the
 /// runtime's queue, which is as long as there are sessions. Dropping it closes the socket at once.
 pub(crate) struct Wire {
     client: Arc<Client>,
-    connection: Connection<Socket, NoTlsStream>,
+    connection: Connection<Socket, Encrypted<Socket>>,
     ended: bool,
     warnings: u64,
 }
@@ -23,8 +23,8 @@ pub(crate) struct Wire {
 // === impl Wire ===
 
 impl Wire {
-    pub(crate) async fn open(login: &tokio_postgres::Config) -> Result<Self, ProbeError> {
-        let (client, connection) = login.connect(NoTls).await?;
+    pub(crate) async fn open(login: &Login) -> Result<Self, ProbeError> {
+        let (client, connection) = login.connect().await?;
         Ok(Self { client: Arc::new(client), connection, ended: false, warnings: 0 })
     }
 

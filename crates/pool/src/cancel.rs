@@ -4,19 +4,18 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
+use causeway_protocol::buffer::Buffer;
 use causeway_protocol::encode;
 use causeway_protocol::startup::CancelKey;
+use causeway_tls::{Attempt, ServerStream};
 
-use crate::address::Address;
-use crate::conn::Card;
+use crate::conn::{Card, Encryption};
 use crate::connect;
 use crate::lease::LeaseNumber;
 use crate::reason::CloseReason;
 use crate::shared::Shared;
-use crate::stream::ServerStream;
 
 /// The means to cancel what runs under one lease, and nothing else.
 ///
@@ -46,35 +45,18 @@ struct OnItsWay {
     doubtful: bool,
 }
 
-/// Opens a connection, sends a cancel request and waits for the server to close it.
+/// Sends a cancel request and waits for the server to close the connection.
 ///
 /// The server closes only after the signal was sent (`processCancelRequest` in `src/backend/postmaster/postmaster.c`):
 /// once this returns, the request can no longer hit a statement sent later. It does not tell whether the key was
-/// right. Dropping the future leaves open whether the request takes effect.
-///
-/// # Errors
-///
-/// Those of connecting and writing; `TimedOut` at `deadline`. The request may take effect even so.
-pub async fn cancel(
-    address: &Address,
-    process_id: i32,
-    secret_key: &[u8],
-    deadline: Instant,
-) -> io::Result<()> {
-    let exchange = async {
-        let stream = connect::dial(address, deadline).await?.stream;
-        send(stream, process_id, secret_key).await
-    };
-    timeout_at(deadline, exchange).await.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))?
-}
-
+/// right.
 async fn send(mut stream: ServerStream, process_id: i32, secret_key: &[u8]) -> io::Result<()> {
     let mut request = Vec::with_capacity(16);
     let key = CancelKey { process_id, secret: secret_key.into() };
     encode::cancel_request(&mut request, &key);
-    stream.write_all(&request).await?;
+    stream.send_all(&request).await?;
     // Nothing is ever answered; a server that does is not believed.
-    match stream.read(&mut [0; 1]).await? {
+    match stream.fill(&mut Buffer::default()).await? {
         0 => Ok(()),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer to a cancel request")),
     }
@@ -94,11 +76,16 @@ impl CancelHandle {
     ///
     /// # Errors
     ///
-    /// As [`cancel`].
+    /// Those of connecting and writing; `TimedOut` at `deadline`. The request may take effect even so.
     pub async fn cancel(&self, deadline: Instant) -> io::Result<CancelOutcome> {
         let Some(mut on_its_way) = self.begin() else { return Ok(CancelOutcome::LeaseOver) };
         let exchange = async {
-            let stream = connect::dial(&self.card.peer, deadline).await?.stream;
+            let mut stream = connect::dial(&self.card.peer, deadline).await?.stream;
+            if let Some(encryption) = &self.card.encryption {
+                let Encryption { client, host } = &**encryption;
+                let begun = stream.negotiate(client, host, Attempt::Encrypted).await;
+                begun.map_err(io::Error::other)?;
+            }
             on_its_way.doubtful = true;
             send(stream, self.card.process_id, &self.card.secret_key).await
         };

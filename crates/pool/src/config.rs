@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_tls::TlsClient;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
@@ -21,7 +22,9 @@ pub struct Config {
     pub user: Arc<str>,
     /// What the role proves itself with, if the server asks.
     pub password: Option<SecretString>,
-    /// Whether the password may be sent as it is if a server reached over TCP asks for that.
+    /// How the connections are encrypted; `None`: not at all. Unix sockets never are.
+    pub tls: Option<TlsClient>,
+    /// Whether the password may be sent as it is if a server reached over TCP without TLS asks for that.
     pub allow_cleartext: bool,
     /// Start-up parameters of every connection beside `user` and `database`.
     pub parameters: Vec<(Box<str>, Box<str>)>,
@@ -89,6 +92,7 @@ impl Config {
             database: database.into(),
             user: user.into(),
             password: None,
+            tls: None,
             allow_cleartext: false,
             parameters: Vec::new(),
             size: 20,
@@ -112,6 +116,7 @@ impl Config {
             && self.database == other.database
             && self.user == other.user
             && self.parameters == other.parameters
+            && self.tls == other.tls
             && same_secret(self.password.as_ref(), other.password.as_ref())
             && self.verification.as_ref().map(|v| &v.query) == other.verification.as_ref().map(|v| &v.query)
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use causeway_protocol::backend::{self, tag};
 use causeway_protocol::buffer::Buffer;
 use causeway_protocol::frame;
+use causeway_tls::{ServerStream, Socket as _, TlsClient, buffers};
 use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::books::Books;
 use crate::reason::CloseReason;
-use crate::stream::ServerStream;
 
 /// The longest message that is taken in while a connection is idle: only notices and parameters come then.
 const MAX_IDLE_FRAME: usize = 64 * 1024;
@@ -48,12 +48,28 @@ pub struct ServerConn {
 /// What never changes about a connection; known to the pool while it is lent.
 pub(crate) struct Card {
     pub(crate) peer: Address,
+    /// How it is encrypted, if it is: a cancel request goes the same way.
+    pub(crate) encryption: Option<Box<Encryption>>,
     pub(crate) process_id: i32,
     pub(crate) secret_key: Box<[u8]>,
     /// When connecting began.
     pub(crate) begun_at: Instant,
     pub(crate) opened_at: Instant,
     pub(crate) transactions: AtomicU64,
+}
+
+/// How a server was reached.
+pub(crate) struct Route {
+    /// Resolved.
+    pub(crate) peer: Address,
+    pub(crate) encryption: Option<Box<Encryption>>,
+}
+
+/// How a connection is encrypted.
+pub(crate) struct Encryption {
+    pub(crate) client: TlsClient,
+    /// What the server is called.
+    pub(crate) host: Arc<str>,
 }
 
 /// A connection's place in its pool.
@@ -176,10 +192,7 @@ impl ServerConn {
 
     /// Whether the driver has noticed something to read, or the end. Makes no system call if not.
     pub(crate) fn is_suspect(&self) -> bool {
-        match self.stream.try_read(&mut []) {
-            Ok(_) => true,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        }
+        self.stream.is_readable()
     }
 
     /// Takes in what an idle connection was sent: parameters and notices are consumed, anything else says that it
@@ -195,17 +208,18 @@ impl ServerConn {
         if !self.inbound.is_empty() {
             self.absorb()?;
         }
-        let mut chunk = [0; 512];
         for _ in 0..MAX_IDLE_READS {
-            match self.stream.try_read(&mut chunk) {
+            match self.stream.try_fill(&mut self.inbound) {
                 Ok(0) => return Err(CloseReason::ServerClosed),
-                Ok(n) => {
-                    self.inbound.extend(chunk.get(..n).unwrap_or_default());
+                Ok(_) => {
                     self.absorb()?;
+                    buffers::give_back(&mut self.inbound);
                 }
                 Err(error) => match error.kind() {
                     // Half a message now is half a message in front of the next client's answer.
-                    io::ErrorKind::WouldBlock if self.inbound.is_empty() => return Ok(()),
+                    io::ErrorKind::WouldBlock if self.inbound.is_empty() && !self.stream.holds_bytes() => {
+                        return Ok(());
+                    }
                     io::ErrorKind::WouldBlock => return Err(CloseReason::Protocol),
                     io::ErrorKind::Interrupted => {}
                     _ => return Err(CloseReason::Io),
@@ -247,7 +261,7 @@ impl ServerConn {
             "server connection closed"
         );
         if !reason.is_broken() {
-            terminate(&self.stream);
+            terminate(self.stream);
         }
     }
 }
@@ -268,9 +282,11 @@ impl fmt::Debug for ServerConn {
 
 impl Card {
     /// Of a connection that has just answered.
-    pub(crate) fn new(peer: Address, process_id: i32, secret_key: Box<[u8]>, begun_at: Instant) -> Self {
+    pub(crate) fn new(route: Route, process_id: i32, secret_key: Box<[u8]>, begun_at: Instant) -> Self {
+        let Route { peer, encryption } = route;
         let opened_at = Instant::now();
-        Self { peer, process_id, secret_key, begun_at, opened_at, transactions: AtomicU64::new(0) }
+        let transactions = AtomicU64::new(0);
+        Self { peer, encryption, process_id, secret_key, begun_at, opened_at, transactions }
     }
 }
 
@@ -291,13 +307,13 @@ impl Parameters {
 impl Opened {
     /// Says good-bye and closes a connection for which there is no place.
     pub(crate) fn close(self) {
-        terminate(&self.stream);
+        terminate(self.stream);
     }
 }
 
 /// Best effort: a server that is not told notices when the socket closes.
-fn terminate(stream: &ServerStream) {
-    if let Err(error) = stream.try_write(&TERMINATE) {
+fn terminate(mut stream: ServerStream) {
+    if let Err(error) = stream.try_write_from(&TERMINATE) {
         tracing::trace!(%error, "could not send Terminate");
     }
 }

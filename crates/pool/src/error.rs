@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_protocol::handshake::client::LoginError;
+use causeway_tls::TlsError;
 
 /// Why [`Pool::checkout`](crate::Pool::checkout) gave no lease.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -44,6 +45,9 @@ pub enum ConnectError {
     /// It took longer than the connect timeout.
     #[error("the connect timeout passed")]
     Timeout,
+    /// There is no TLS where there has to be, or the server is not whom it should be.
+    #[error(transparent)]
+    Tls(Arc<TlsError>),
     /// The server refused the login. The body of its `ErrorResponse`, as it was sent, so that it can be forwarded.
     #[error("the server refused the login")]
     Refused(Arc<[u8]>),
@@ -69,9 +73,24 @@ impl ConnectError {
             .filter(|code| code.len() == 5)
     }
 
+    /// Whether the server's rules have no place for such a connection (28000), as where they ask for TLS or for none. A
+    /// wrong password has another code.
+    pub(crate) fn is_unwelcome(&self) -> bool {
+        self.sqlstate() == Some(b"28000")
+    }
+
     /// Whether the server merely has no room for one more connection (`too_many_connections`, 53300).
     pub(crate) fn is_server_full(&self) -> bool {
         self.sqlstate() == Some(b"53300")
+    }
+}
+
+impl From<TlsError> for ConnectError {
+    fn from(cause: TlsError) -> Self {
+        match cause {
+            TlsError::Io(cause) => cause.into(),
+            cause => Self::Tls(Arc::new(cause)),
+        }
     }
 }
 

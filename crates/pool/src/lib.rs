@@ -30,11 +30,10 @@ mod shared;
 mod slots;
 mod state;
 mod status;
-mod stream;
 
 pub use self::address::{Address, AddressError};
 pub use self::books::{Books, Change, Settings, StatementId, Statements};
-pub use self::cancel::{CancelHandle, CancelOutcome, cancel};
+pub use self::cancel::{CancelHandle, CancelOutcome};
 pub use self::config::{Accept, Config, Keepalive, Verification};
 pub use self::conn::ServerConn;
 pub use self::error::{CheckoutError, ConnectError};
@@ -44,7 +43,7 @@ pub use self::quota::Quota;
 pub use self::reason::CloseReason;
 pub use self::seats::Seat;
 pub use self::status::{ServerInfo, ServerState, Status, Totals};
-pub use self::stream::ServerStream;
+pub use causeway_tls::{ServerStream, TlsClient};
 
 #[cfg(test)]
 mod fake;

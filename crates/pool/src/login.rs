@@ -7,22 +7,17 @@ use causeway_protocol::buffer::Buffer;
 use causeway_protocol::encode;
 use causeway_protocol::frame::{self, Frame};
 use causeway_protocol::handshake::client::{
-    ClientHandshake, LoggedIn, Login, LoginError, MAX_LOGIN_FRAME_LEN, Secret, Step,
+    Channel, ClientHandshake, LoggedIn, Login, LoginError, MAX_LOGIN_FRAME_LEN, Secret, Step,
 };
 use causeway_protocol::report::Severity;
+use causeway_tls::{ClientSession, ServerStream, TlsClient, buffers};
 use secrecy::ExposeSecret;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use crate::address::Address;
 use crate::config::{Config, Verification};
-use crate::conn::{Card, Opened, Parameters};
+use crate::conn::{Card, Opened, Parameters, Route};
 use crate::error::ConnectError;
-use crate::stream::ServerStream;
-
-/// Room for one read while logging in.
-const CHUNK: usize = 4096;
 
 /// A verification's row.
 type Row = Box<[Option<Box<str>>]>;
@@ -44,7 +39,7 @@ struct Verdict {
 pub(crate) async fn log_in(
     config: &Config,
     mut line: Line,
-    peer: Address,
+    route: Route,
     begun_at: Instant,
 ) -> Result<Opened, ConnectError> {
     let LoggedIn { parameters: reported, key, notices: _ } = shake_hands(config, &mut line).await?;
@@ -58,9 +53,9 @@ pub(crate) async fn log_in(
     };
     let Line { stream, mut inbound } = line;
     // An idle connection needs no storage; if something has come already, it stays.
-    drop(inbound.take_storage());
+    buffers::give_back(&mut inbound);
     let (process_id, secret_key) = key.map(|key| (key.process_id, key.secret)).unwrap_or_default();
-    let card = Card::new(peer, process_id, secret_key, begun_at);
+    let card = Card::new(route, process_id, secret_key, begun_at);
     Ok(Opened { stream, inbound, card, parameters, facts })
 }
 
@@ -74,8 +69,12 @@ async fn shake_hands(config: &Config, line: &mut Line) -> Result<LoggedIn, Conne
         database: (&*config.database).into(),
         parameters: config.parameters.clone(),
         secret,
-        // A Unix socket shows the password to nobody else.
-        allow_cleartext: config.allow_cleartext || matches!(line.stream, ServerStream::Unix(_)),
+        // Neither TLS nor a Unix socket shows the password to anybody else.
+        allow_cleartext: config.allow_cleartext || !line.stream.is_exposed(),
+        channel: Channel {
+            end_point: line.stream.session().and_then(ClientSession::end_point).map(Into::into),
+            required: config.tls.as_ref().is_some_and(TlsClient::requires_binding),
+        },
     };
     let mut output = Vec::new();
     let mut handshake = ClientHandshake::start(login, &mut output);
@@ -143,16 +142,17 @@ async fn verify(
 
 impl Line {
     async fn send(&mut self, output: &mut Vec<u8>) -> io::Result<()> {
-        self.stream.write_all(output).await?;
+        self.stream.send_all(output).await?;
         output.clear();
         Ok(())
     }
 
     /// Reads at least one byte.
     async fn receive(&mut self) -> io::Result<()> {
-        let read = self.stream.read(self.inbound.unfilled(CHUNK)).await?;
-        self.inbound.commit(read);
-        if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        if self.stream.fill(&mut self.inbound).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
     }
 }
 

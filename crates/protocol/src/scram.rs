@@ -19,6 +19,8 @@ pub mod client;
 
 /// The mechanism's name.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+/// The name of the same, bound to a TLS session.
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
 /// Random bytes in a server's nonce.
 pub const NONCE_LEN: usize = 18;
 /// Rounds of hashing in verifiers made here, as in PostgreSQL.
@@ -47,6 +49,17 @@ pub struct Keys {
     pub client_key: Key,
     /// Proves the server's knowledge of the verifier.
     pub server_key: Key,
+}
+
+/// What a client says about binding the exchange to a TLS session (RFC 5802, section 6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// It can't.
+    Unsupported,
+    /// It could, but the server does not offer it. A server that does knows then that somebody is in the middle.
+    NotOffered,
+    /// By the hash of the server's certificate (`tls-server-end-point`).
+    EndPoint(Box<[u8]>),
 }
 
 /// The text is no verifier of SCRAM-SHA-256.
@@ -173,6 +186,28 @@ impl fmt::Debug for Verifier {
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+// === impl Binding ===
+
+impl Binding {
+    /// The header of the client-first-message.
+    const fn header(&self) -> &'static str {
+        match self {
+            Self::Unsupported => "n,,",
+            Self::NotOffered => "y,,",
+            Self::EndPoint(_) => "p=tls-server-end-point,,",
+        }
+    }
+
+    /// The attribute `c` of the client-final-message: the header again, and what the exchange is bound to.
+    fn attribute(&self) -> String {
+        let mut bound = self.header().as_bytes().to_vec();
+        if let Self::EndPoint(hash) = self {
+            bound.extend_from_slice(hash);
+        }
+        STANDARD.encode(bound)
     }
 }
 

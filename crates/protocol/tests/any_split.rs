@@ -9,7 +9,7 @@ use causeway_protocol::handshake::client::{self, ClientHandshake, Login, Secret}
 use causeway_protocol::handshake::server::{self, Method, ServerHandshake};
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::scram::client::AwaitServerFirst;
-use causeway_protocol::scram::{Exchange, Keys, MECHANISM, Verified, Verifier};
+use causeway_protocol::scram::{Binding, Exchange, Keys, MECHANISM, Verified, Verifier};
 use causeway_protocol::sqlstate::SqlState;
 use causeway_protocol::startup::CancelKey;
 use proptest::collection::vec;
@@ -32,7 +32,7 @@ struct Transcript {
 }
 
 fn transcript(keys: Keys) -> Transcript {
-    let (client, client_first) = AwaitServerFirst::start(keys, CLIENT_NONCE);
+    let (client, client_first) = AwaitServerFirst::start(keys, CLIENT_NONCE, Binding::Unsupported);
     let exchange = Exchange::new(verifier(), SERVER_NONCE, true);
     let (exchange, server_first) = exchange.client_first(client_first.as_bytes()).unwrap();
     let (_, client_final) = client.server_first(server_first.as_bytes()).unwrap();
@@ -90,6 +90,7 @@ fn log_in(pieces: &[&[u8]]) -> (String, Vec<u8>) {
         parameters: Vec::new(),
         secret: Secret::ScramKeys(keys(), CLIENT_NONCE),
         allow_cleartext: false,
+        channel: client::Channel::default(),
     };
     let mut handshake = ClientHandshake::start(login, &mut output);
     for piece in pieces {

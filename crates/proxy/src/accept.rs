@@ -13,6 +13,7 @@ use causeway_protocol::report::ErrorReport;
 use causeway_protocol::scram::Verifier;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_protocol::startup::{CancelKey, Startup, is_direct_tls};
+use causeway_tls::{TlsError, TlsServer};
 use tokio::time::{Instant, timeout_at};
 
 use crate::Shared;
@@ -22,8 +23,6 @@ use crate::metrics::Counter;
 use crate::registry::{ClientState, Interrupt};
 use crate::relay::CANCEL_TIMEOUT;
 use crate::socket::{ClientStream, Socket};
-use crate::tls::TlsServer;
-use crate::tls::session::TlsError;
 use crate::{console_session, login, replication};
 
 /// A connection that is not a session yet.

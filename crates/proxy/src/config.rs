@@ -8,11 +8,11 @@ use std::time::Duration;
 use causeway_pool::{Address, Keepalive};
 use causeway_protocol::scram::Verifier;
 use causeway_routing::Level;
+use causeway_tls::{TlsClient, TlsServer};
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::control::ControlPlane;
-use crate::tls::TlsServer;
 
 /// When a server connection goes back to its pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -242,6 +242,8 @@ pub struct NodeEndpoint {
     pub address: Address,
     /// `max_server_connections`: over all pools.
     pub max_server_connections: Option<usize>,
+    /// `server_tls`: how its connections are encrypted; `None`: not at all.
+    pub tls: Option<TlsClient>,
 }
 
 /// One cluster: its nodes and who knows the truth about them.

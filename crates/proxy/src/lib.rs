@@ -41,7 +41,6 @@ mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod socket;
-pub mod tls;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

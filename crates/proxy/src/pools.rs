@@ -92,6 +92,7 @@ impl Pools {
         }
         let mut config = self.config(snapshot, node, &key);
         config.password.clone_from(&policy.password);
+        config.tls.clone_from(&node.tls);
         config.size = policy.size;
         config.verification = cluster.control.verification();
         let pool = match pools.get(&key) {

@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use causeway_pool::{CancelHandle, LeaseNumber};
 use causeway_protocol::startup::CancelKey;
 use causeway_routing::PinSet;
+use causeway_tls::TlsInfo;
 use tokio::time::Instant;
 
 use crate::crowd::Admission;
 use crate::deadlines::Since;
 use crate::pools::NodePool;
-use crate::tls::TlsInfo;
 
 /// What a client is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

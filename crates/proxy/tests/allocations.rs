@@ -224,6 +224,7 @@ fn snapshot(server: u16, level: Level) -> Snapshot {
         name: name.into(),
         address: Address::Tcp { host: "127.0.0.1".into(), port: server },
         max_server_connections: None,
+        tls: None,
     };
     Snapshot {
         tls: None,

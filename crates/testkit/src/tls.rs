@@ -47,8 +47,24 @@ impl Authority {
 
     /// A certificate for `localhost` and 127.0.0.1, and its key, in PEM.
     pub fn issue(&self) -> (String, String) {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        self.issue_for(&["localhost", "127.0.0.1"])
+    }
+
+    /// A certificate for these names and addresses, and its key, in PEM.
+    pub fn issue_for(&self, names: &[&str]) -> (String, String) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let (params, key) = (CertificateParams::new(names).expect("names"), key());
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signed certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// A certificate for a client called `name`, and its key, in PEM.
+    pub fn issue_to(&self, name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters of a client");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = key();
         let certificate = params.signed_by(&key, &self.issuer).expect("a signed certificate");
         (certificate.pem(), key.serialize_pem())
     }
@@ -118,7 +134,8 @@ fn key() -> KeyPair {
     KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key")
 }
 
-fn write(path: &Path, text: &str) {
+/// Writes a file for nobody else to read, over what was there.
+pub fn write(path: &Path, text: &str) {
     // A file keeps the mode with which it was made.
     if let Err(error) = fs::remove_file(path) {
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{}: {error}", path.display());

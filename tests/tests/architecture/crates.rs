@@ -12,9 +12,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("causeway-protocol", &[]),
     ("causeway-routing", &[]),
     ("causeway-sandbox", &[]),
-    ("causeway-pool", &["causeway-protocol"]),
-    ("causeway-cluster", &["causeway-routing"]),
-    ("causeway-proxy", &["causeway-pool", "causeway-protocol", "causeway-routing"]),
+    ("causeway-tls", &["causeway-protocol"]),
+    ("causeway-pool", &["causeway-protocol", "causeway-tls"]),
+    ("causeway-cluster", &["causeway-routing", "causeway-tls"]),
+    ("causeway-proxy", &["causeway-pool", "causeway-protocol", "causeway-routing", "causeway-tls"]),
     (
         "causeway",
         &[
@@ -24,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "causeway-proxy",
             "causeway-routing",
             "causeway-sandbox",
+            "causeway-tls",
         ],
     ),
     ("causeway-testkit", &["causeway-sandbox"]),
@@ -34,6 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("causeway-protocol", &["tokio", "tokio-postgres", "mio", "socket2", "metrics", "tracing"]),
     ("causeway-routing", &["tokio", "tokio-postgres", "mio", "socket2", "metrics", "tracing", "rand"]),
+    ("causeway-tls", &["tokio-postgres", "tokio-rustls", "metrics", "tracing"]),
     ("causeway-pool", &["tokio-postgres", "deadpool-postgres", "sqlparser", "causeway-routing"]),
     ("causeway-cluster", &["causeway-pool", "causeway-proxy", "sqlparser-derive"]),
     (

@@ -29,7 +29,7 @@ const STATICS: &[(&str, &str, &str)] = &[
         "the sessions of a thread share what only a working one needs",
     ),
     (
-        "crates/proxy/src/socket.rs",
+        "crates/tls/src/buffers.rs",
         "thread_local!",
         "the connections of a thread share their unused buffers, so that an idle one holds none",
     ),

@@ -17,6 +17,8 @@ mod process_ids;
 mod read_write;
 mod resources;
 mod routes;
+mod secured;
+mod server_tls;
 mod settings;
 mod soak;
 mod standstill;

@@ -177,7 +177,13 @@ fn judge(events: &[Event], reigns: &[Reign], report: &mut Report) {
 
 impl Router {
     fn new(id: u16, world: &Arc<World>, trial: Trial, base: Instant) -> Self {
-        let node = |name: &&str| NodeConfig { name: (*name).into(), host: String::new(), port: 1, weight: 1 };
+        let node = |name: &&str| NodeConfig {
+            name: (*name).into(),
+            host: String::new(),
+            port: 1,
+            weight: 1,
+            tls: None,
+        };
         let monitor = Monitor { user: String::new(), password: None, database: String::new() };
         let mut config = Config::new("main", NAMES.iter().map(node).collect(), monitor);
         (config.interval, config.min_interval, config.poll_interval) = (WAIT / 2, MINIMUM, MINIMUM);

@@ -12,6 +12,7 @@ mod raw;
 mod reader;
 mod routing;
 mod scalars;
+mod server_tls;
 mod tls;
 mod validate;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
-use causeway_proxy::tls::TlsServer;
 use causeway_routing::Level;
+use causeway_tls::{TlsClient, TlsServer};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -129,6 +129,8 @@ pub struct Node {
     pub weight: u32,
     /// Server connections of all pools together; `None`: as many as the pools have.
     pub max_server_connections: Option<u32>,
+    /// How its connections are encrypted; `None`: not at all.
+    pub tls: Option<TlsClient>,
 }
 
 /// How the monitors log in.

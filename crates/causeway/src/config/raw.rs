@@ -9,6 +9,7 @@ use super::routing::ForcedTo;
 use super::scalars::{
     Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
 };
+use super::server_tls::ServerTls;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a map of sections")]
@@ -43,6 +44,7 @@ pub(super) struct Tls {
 #[serde(deny_unknown_fields, expecting = "a map with nodes and a monitor")]
 pub(super) struct Cluster {
     pub(super) nodes: Vec<Node>,
+    pub(super) server_tls: Option<ServerTls>,
     pub(super) monitor: Monitor,
     pub(super) max_lag: Option<Span>,
     pub(super) primary_wait: Option<Span>,
@@ -60,6 +62,7 @@ pub(super) struct Node {
     pub(super) address: NodeAddress,
     pub(super) weight: Option<Weight>,
     pub(super) max_server_connections: Option<Count>,
+    pub(super) server_tls: Option<ServerTls>,
 }
 
 #[derive(Debug, Deserialize)]

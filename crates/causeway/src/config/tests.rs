@@ -1,6 +1,7 @@
 //! Each mistake gives its exact message, and every key is documented.
 
 mod schema;
+mod server_tls;
 mod tls;
 
 use super::*;

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use causeway_proxy::tls::{CertificateChain, CertificateError, PrivateKey, TlsServer};
+use causeway_tls::{CertificateChain, CertificateError, TlsServer};
 
 use super::model::{Tls, TlsMode};
 use super::problem::KeyPath;
@@ -19,20 +19,12 @@ const ROOT: u32 = 0;
 
 impl Validation<'_> {
     /// What the section means; `None` after a mistake in it, too.
-    pub(super) fn tls(&mut self, tls: raw::Tls) -> Option<Tls> {
+    pub(super) fn tls(&mut self, tls: &raw::Tls) -> Option<Tls> {
         let path = KeyPath::default().key("tls");
-        let (cert_file, key_file) = (tls.cert_file.0, tls.key_file.0);
-        let chain = read(&self.directory.join(&cert_file), |_| Ok(()))
-            .and_then(|text| CertificateChain::from_pem(&text).map_err(|error| error.to_string()));
-        let key = read(&self.directory.join(&key_file), private)
-            .and_then(|text| PrivateKey::from_pem(&text).map_err(|error| error.to_string()));
-        if let Err(message) = &chain {
-            self.refuse(path.key("cert_file"), format!("{cert_file}: {message}"));
-        }
-        if let Err(message) = &key {
-            self.refuse(path.key("key_file"), format!("{key_file}: {message}"));
-        }
-        match TlsServer::new(chain.ok()?, key.ok()?) {
+        let (cert_file, key_file) = (&tls.cert_file.0, &tls.key_file.0);
+        let chain = self.pem(Some(&tls.cert_file), &path.key("cert_file"), CertificateChain::from_pem);
+        let key = self.key(&tls.key_file, &path.key("key_file"));
+        match TlsServer::new(chain?, key?) {
             Ok(server) => Some(Tls { mode: tls.mode.unwrap_or(TlsMode::Allow), server }),
             Err(error @ CertificateError::Mismatch) => {
                 self.refuse(path.key("key_file"), format!("{key_file}: {error} ({cert_file})"));
@@ -47,7 +39,10 @@ impl Validation<'_> {
 }
 
 /// The whole of a file that `check` finds good once it is open.
-fn read(path: &Path, check: impl FnOnce(&Metadata) -> Result<(), String>) -> Result<Vec<u8>, String> {
+pub(super) fn read(
+    path: &Path,
+    check: impl FnOnce(&Metadata) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
@@ -64,7 +59,7 @@ fn read(path: &Path, check: impl FnOnce(&Metadata) -> Result<(), String>) -> Res
 
 /// As `check_ssl_key_file_permissions` (`src/backend/libpq/be-secure-common.c`): the key is the process user's alone, or
 /// root's and readable by a group.
-fn private(file: &Metadata) -> Result<(), String> {
+pub(super) fn private(file: &Metadata) -> Result<(), String> {
     let (owner, ours) = (file.uid(), rustix::process::geteuid().as_raw());
     let mode = file.mode() & 0o777;
     if owner != ours && owner != ROOT {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_protocol::scram::Verifier;
+use causeway_tls::TlsClient;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::model::{
@@ -71,7 +72,7 @@ impl Validation<'_> {
 
     fn config(&mut self, file: raw::File) -> Config {
         let listen = self.listen(file.listen);
-        let tls = file.tls.and_then(|tls| self.tls(tls));
+        let tls = file.tls.as_ref().and_then(|tls| self.tls(tls));
         let state_dir = file.state_dir.map(|word| self.directory(&word.0, top("state_dir")));
         let mut clusters = self.clusters(file.clusters.unwrap_or_default());
         let pool = self.pool(file.pool.unwrap_or_default());
@@ -140,8 +141,9 @@ impl Validation<'_> {
 
     fn cluster(&mut self, name: String, cluster: raw::Cluster) -> Cluster {
         let path = top("clusters").key(&name);
+        let tls = cluster.server_tls.and_then(|tls| self.server_tls(&tls, &path.key("server_tls")));
         Cluster {
-            nodes: self.nodes(cluster.nodes, &path.key("nodes")),
+            nodes: self.nodes(cluster.nodes, tls.as_ref(), &path.key("nodes")),
             monitor: self.monitor(cluster.monitor, &path.key("monitor")),
             max_lag: self.positive(cluster.max_lag, Duration::from_secs(10), path.key("max_lag")),
             primary_wait: span(cluster.primary_wait, Duration::from_secs(10)),
@@ -167,7 +169,7 @@ impl Validation<'_> {
         interval
     }
 
-    fn nodes(&mut self, nodes: Vec<raw::Node>, path: &KeyPath) -> Vec<Node> {
+    fn nodes(&mut self, nodes: Vec<raw::Node>, tls: Option<&TlsClient>, path: &KeyPath) -> Vec<Node> {
         if nodes.is_empty() {
             self.refuse(path.clone(), "expected at least one node");
         }
@@ -183,11 +185,16 @@ impl Validation<'_> {
             if !addresses.insert(address.clone()) {
                 self.refuse(path.key("address"), format!("another node has the address {address}"));
             }
+            let tls = match &node.server_tls {
+                None => tls.cloned(),
+                Some(own) => self.server_tls(own, &path.key("server_tls")),
+            };
             checked.push(Node {
                 name,
                 address,
                 weight: node.weight.map_or(1, |weight| weight.0),
                 max_server_connections: node.max_server_connections.map(|count| count.0),
+                tls,
             });
         }
         checked

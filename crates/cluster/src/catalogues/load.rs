@@ -13,10 +13,11 @@ use deadpool_postgres::{
     ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Transaction,
 };
 use futures_util::TryStreamExt;
-use tokio_postgres::{IsolationLevel, NoTls, Row};
+use tokio_postgres::{IsolationLevel, Row};
 
 use super::sql;
 use crate::error::describe;
+use crate::login::{Connector, Login, is_unwelcome};
 
 /// A catalogue and what tells it from later ones.
 #[derive(Clone, Debug)]
@@ -56,12 +57,12 @@ const LONGEST_DEFINITION: usize = 64 << 10;
 
 /// Loads the catalogue, or `None` if its fingerprint is still `known`. Cancel-safe: the connection is closed.
 pub(super) async fn load(
-    login: tokio_postgres::Config,
+    login: Login,
     limit: Duration,
     known: Option<&str>,
     overrides: Arc<Overrides>,
 ) -> Result<Option<Loaded>, LoadError> {
-    let mut client = connect(login, limit).await?;
+    let mut client = connect(&login, limit).await?;
     let transaction = client
         .build_transaction()
         .isolation_level(IsolationLevel::RepeatableRead)
@@ -91,9 +92,26 @@ pub(super) async fn load(
 }
 
 /// A connection that no pool gets back: none stays in a client's database.
-async fn connect(login: tokio_postgres::Config, limit: Duration) -> Result<ClientWrapper, LoadError> {
-    let manager =
-        Manager::from_config(login, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+async fn connect(login: &Login, limit: Duration) -> Result<ClientWrapper, LoadError> {
+    let mut failure = LoadError::Timeout(limit);
+    for (config, connector) in login.ways() {
+        match take_one(config, connector, limit).await {
+            Err(LoadError::Connect(PoolError::Backend(error))) if is_unwelcome(&error) => {
+                failure = error.into();
+            }
+            done => return done,
+        }
+    }
+    Err(failure)
+}
+
+async fn take_one(
+    config: tokio_postgres::Config,
+    connector: Connector,
+    limit: Duration,
+) -> Result<ClientWrapper, LoadError> {
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_config(config, connector, recycling);
     let pool = Pool::builder(manager)
         .max_size(1)
         .runtime(Runtime::Tokio1)

@@ -68,6 +68,7 @@ pub(crate) fn config(sandbox: &Sandbox) -> Config {
         host: "127.0.0.1".to_owned(),
         port: node.port(),
         weight: 1,
+        tls: None,
     };
     let monitor = Monitor { user: "watcher".to_owned(), password: None, database: "postgres".to_owned() };
     Config::new("main", sandbox.nodes().iter().map(node).collect(), monitor)

@@ -191,6 +191,7 @@ async fn unreachable_nodes_settle_too() {
         host: "127.0.0.1".to_owned(),
         port,
         weight: 1,
+        tls: None,
     };
     let monitor = causeway_cluster::Monitor {
         user: "watcher".to_owned(),

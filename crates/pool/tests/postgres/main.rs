@@ -11,7 +11,6 @@ use causeway_pool::{
 };
 use causeway_protocol::handshake::client::LoginError;
 use causeway_protocol::{backend, encode, frame};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use crate::server::Server;
@@ -26,7 +25,7 @@ fn soon() -> Instant {
 async fn send(conn: &mut ServerConn, sql: &str) {
     let mut out = Vec::new();
     encode::query(&mut out, sql.as_bytes());
-    conn.stream.write_all(&out).await.unwrap();
+    conn.stream.send_all(&out).await.unwrap();
 }
 
 /// Reads an answer: its first value, or its error's SQLSTATE.
@@ -48,9 +47,8 @@ async fn receive(conn: &mut ServerConn) -> Result<String, String> {
                 return answer;
             }
         }
-        let read = conn.stream.read(conn.inbound.unfilled(4096)).await.unwrap();
+        let read = conn.stream.fill(&mut conn.inbound).await.unwrap();
         assert!(read > 0, "the server closed the connection");
-        conn.inbound.commit(read);
     }
 }
 

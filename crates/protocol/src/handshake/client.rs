@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::encode;
 use crate::frame::{self, Frame, FrameError};
 use crate::scram::client::{AwaitServerFinal, AwaitServerFirst};
-use crate::scram::{Keys, MECHANISM, NONCE_LEN, ScramError};
+use crate::scram::{Binding, Keys, MECHANISM, MECHANISM_PLUS, NONCE_LEN, ScramError};
 use crate::startup::CancelKey;
 
 /// The longest frame a server may send before it is ready, in bytes.
@@ -32,6 +32,17 @@ pub struct Login {
     pub secret: Secret,
     /// Whether the password may be sent as it is.
     pub allow_cleartext: bool,
+    /// What SCRAM can be bound to.
+    pub channel: Channel,
+}
+
+/// What a SCRAM exchange can be bound to, so that nobody in the middle can pass it on.
+#[derive(Clone, Debug, Default)]
+pub struct Channel {
+    /// The hash of the server's certificate (`tls-server-end-point`); `None` without TLS.
+    pub end_point: Option<Box<[u8]>>,
+    /// Whether a login that is not bound to it has failed.
+    pub required: bool,
 }
 
 /// What proves who a user is.
@@ -92,6 +103,9 @@ pub enum LoginError {
     /// The server asks for the password as it is, which is not allowed.
     #[error("the server asks for the password in clear text, which is not allowed")]
     CleartextNotAllowed,
+    /// The server does not prove that it is at the other end of this TLS session, which is asked of it.
+    #[error("the server does not offer SCRAM-SHA-256-PLUS, and channel binding is required")]
+    BindingRequired,
     /// The exchange with the password has failed on this side: the server may be an impostor.
     #[error("SCRAM authentication failed")]
     Password(#[source] io::Error),
@@ -126,6 +140,7 @@ struct Credentials {
     user: Box<str>,
     secret: Secret,
     allow_cleartext: bool,
+    channel: Channel,
 }
 
 #[derive(Debug)]
@@ -161,9 +176,9 @@ impl ClientHandshake {
         let others = login.parameters.iter().map(|(name, value)| (&**name, value));
         let all = names.into_iter().chain(others).map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         encode::startup(output, all);
-        let Login { user, secret, allow_cleartext, .. } = login;
+        let Login { user, secret, allow_cleartext, channel, .. } = login;
         Self {
-            credentials: Box::new(Credentials { user, secret, allow_cleartext }),
+            credentials: Box::new(Credentials { user, secret, allow_cleartext, channel }),
             state: State::Request,
             collected: 0,
             logged_in: LoggedIn::default(),
@@ -239,7 +254,13 @@ impl State {
         credentials: &Credentials,
         output: &mut Vec<u8>,
     ) -> Result<Self, LoginError> {
+        let unbound_will_do = !credentials.channel.required;
         match (self, asked) {
+            // Whoever lets us in without a proof of its own could be anybody.
+            (
+                Self::Request,
+                Authentication::Ok | Authentication::CleartextPassword | Authentication::Md5 { .. },
+            ) if !unbound_will_do => Err(LoginError::BindingRequired),
             (Self::Request | Self::Ok, Authentication::Ok) => Ok(Self::Ready),
             (Self::Request, Authentication::CleartextPassword) => {
                 let password = credentials.password()?;
@@ -255,12 +276,19 @@ impl State {
                 Ok(Self::Ok)
             }
             (Self::Request, Authentication::Sasl(mechanisms)) => {
-                if !mechanisms.iter().any(|mechanism| mechanism == MECHANISM.as_bytes()) {
-                    let offered: Vec<_> = mechanisms.iter().map(String::from_utf8_lossy).collect();
-                    return Err(LoginError::UnsupportedMethod(offered.join(", ").into()));
-                }
-                let (client, message) = ScramClient::start(&credentials.secret)?;
-                encode::sasl_initial_response(output, MECHANISM.as_bytes(), Some(&message));
+                let offers = |name: &str| mechanisms.iter().any(|mechanism| mechanism == name.as_bytes());
+                let (name, binding) = match &credentials.channel.end_point {
+                    Some(hash) if offers(MECHANISM_PLUS) => (MECHANISM_PLUS, Binding::EndPoint(hash.clone())),
+                    _ if credentials.channel.required => return Err(LoginError::BindingRequired),
+                    _ if !offers(MECHANISM) => {
+                        let offered: Vec<_> = mechanisms.iter().map(String::from_utf8_lossy).collect();
+                        return Err(LoginError::UnsupportedMethod(offered.join(", ").into()));
+                    }
+                    Some(_) => (MECHANISM, Binding::NotOffered),
+                    None => (MECHANISM, Binding::Unsupported),
+                };
+                let (client, message) = ScramClient::start(&credentials.secret, binding)?;
+                encode::sasl_initial_response(output, name.as_bytes(), Some(&message));
                 Ok(Self::Challenge(client))
             }
             (Self::Challenge(client), Authentication::SaslContinue(data)) => {
@@ -302,16 +330,21 @@ impl Credentials {
 // === impl ScramClient ===
 
 impl ScramClient {
-    fn start(secret: &Secret) -> Result<(Self, Vec<u8>), LoginError> {
+    fn start(secret: &Secret, binding: Binding) -> Result<(Self, Vec<u8>), LoginError> {
         match secret {
             Secret::None => Err(LoginError::PasswordRequired),
             Secret::Password(password) => {
-                let scram = ScramSha256::new(password, ChannelBinding::unsupported());
+                let binding = match binding {
+                    Binding::Unsupported => ChannelBinding::unsupported(),
+                    Binding::NotOffered => ChannelBinding::unrequested(),
+                    Binding::EndPoint(hash) => ChannelBinding::tls_server_end_point(hash.into()),
+                };
+                let scram = ScramSha256::new(password, binding);
                 let message = scram.message().to_vec();
                 Ok((Self::Password(Box::new(scram)), message))
             }
             Secret::ScramKeys(keys, nonce) => {
-                let (client, message) = AwaitServerFirst::start(keys.clone(), *nonce);
+                let (client, message) = AwaitServerFirst::start(keys.clone(), *nonce, binding);
                 Ok((Self::Keys(Box::new(client)), message.into_bytes()))
             }
         }

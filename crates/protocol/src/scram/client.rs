@@ -9,12 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use subtle::ConstantTimeEq as _;
 
-use super::{Keys, NONCE_LEN, ScramError, attribute, hmac, sha256, text};
+use super::{Binding, Keys, NONCE_LEN, ScramError, attribute, hmac, sha256, text};
 
 /// An exchange that waits for the server's first message.
 pub struct AwaitServerFirst {
     keys: Keys,
     nonce: String,
+    binding: Binding,
 }
 
 /// An exchange that waits for the server's proof.
@@ -26,10 +27,10 @@ pub struct AwaitServerFinal {
 
 impl AwaitServerFirst {
     /// An exchange with a fresh random `nonce`, and the client-first-message.
-    pub fn start(keys: Keys, nonce: [u8; NONCE_LEN]) -> (Self, String) {
+    pub fn start(keys: Keys, nonce: [u8; NONCE_LEN], binding: Binding) -> (Self, String) {
         let nonce = STANDARD.encode(nonce);
-        let message = format!("n,,n=,r={nonce}");
-        (Self { keys, nonce }, message)
+        let message = format!("{}n=,r={nonce}", binding.header());
+        (Self { keys, nonce, binding }, message)
     }
 
     /// Takes the server-first-message; the answer is the client-final-message.
@@ -38,14 +39,14 @@ impl AwaitServerFirst {
     ///
     /// When it is malformed or belongs to another exchange.
     pub fn server_first(self, message: &[u8]) -> Result<(AwaitServerFinal, String), ScramError> {
-        let Self { keys, nonce } = self;
+        let Self { keys, nonce, binding } = self;
         let message = text(message)?;
         // Salt and iterations would lead from the password to the keys, which are here already.
         let combined = attribute(&mut message.split(','), "r=")?;
         if combined.len() <= nonce.len() || !combined.starts_with(&nonce) {
             return Err(ScramError::Malformed("Nonce does not match."));
         }
-        let without_proof = format!("c=biws,r={combined}");
+        let without_proof = format!("c={},r={combined}", binding.attribute());
         let auth_message = format!("n=,r={nonce},{message},{without_proof}");
         let mut proof = hmac(&sha256(&[&keys.client_key]), &[auth_message.as_bytes()]);
         for (byte, mask) in proof.iter_mut().zip(keys.client_key) {

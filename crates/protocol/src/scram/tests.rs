@@ -131,7 +131,7 @@ fn revealed_keys_log_in_elsewhere() {
     let Verified { keys, .. } = log_in(&verifier, true, "secret", ChannelBinding::unsupported()).unwrap();
     assert_eq!(sha256(&[&keys.client_key]), verifier.stored_key);
 
-    let (client, first) = AwaitServerFirst::start(keys.clone(), [7; NONCE_LEN]);
+    let (client, first) = AwaitServerFirst::start(keys.clone(), [7; NONCE_LEN], Binding::Unsupported);
     let exchange = Exchange::new(verifier.clone(), NONCE, true);
     let (exchange, answer) = exchange.client_first(first.as_bytes()).unwrap();
     let (client, proof) = client.server_first(answer.as_bytes()).unwrap();
@@ -140,7 +140,7 @@ fn revealed_keys_log_in_elsewhere() {
     assert_eq!(verified.keys, keys);
 
     // A server without the verifier is found out.
-    let (client, first) = AwaitServerFirst::start(keys, [7; NONCE_LEN]);
+    let (client, first) = AwaitServerFirst::start(keys, [7; NONCE_LEN], Binding::Unsupported);
     let (_, answer) = Exchange::new(verifier, NONCE, true).client_first(first.as_bytes()).unwrap();
     let (client, _) = client.server_first(answer.as_bytes()).unwrap();
     let forged = format!("v={}", STANDARD.encode([0; 32]));
@@ -153,7 +153,7 @@ fn foreign_nonces_are_refused_by_the_client() {
     let own = STANDARD.encode([7; NONCE_LEN]);
     for answer in [format!("r={own},s=AAAA,i=1"), "r=x,s=AAAA,i=1".to_owned(), "x".to_owned(), String::new()]
     {
-        let (client, _) = AwaitServerFirst::start(keys.clone(), [7; NONCE_LEN]);
+        let (client, _) = AwaitServerFirst::start(keys.clone(), [7; NONCE_LEN], Binding::Unsupported);
         assert!(matches!(client.server_first(answer.as_bytes()), Err(ScramError::Malformed(_))), "{answer}");
     }
 }

@@ -11,7 +11,7 @@ use super::*;
 const SECTION: &str = "tls: { cert_file: server.pem, key_file: server.key }\n";
 
 /// A directory with a pair that fits.
-fn files() -> TempDir {
+pub(super) fn files() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = pair();
     write(&directory, "server.pem", &certificate, 0o644);
@@ -31,7 +31,7 @@ fn write(directory: &TempDir, name: &str, text: &str, mode: u32) {
     fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
 }
 
-fn read_in(directory: &TempDir, section: &str) -> Result<Config, String> {
+pub(super) fn read_in(directory: &TempDir, section: &str) -> Result<Config, String> {
     let text = format!("{MINIMAL}{section}");
     let read = parse(&directory.path().join("c.yaml"), &text, &environment);
     read.map_err(|error| error.to_string().replace(directory.path().to_str().unwrap(), ""))

@@ -261,7 +261,7 @@ async fn sockets_notice_dead_peers_and_do_not_delay() {
     };
     let pool = Pool::new(Config { keepalive, ..server.config(1) });
     let lease = pool.checkout(soon()).await.unwrap();
-    let crate::ServerStream::Tcp(socket) = &lease.stream else { panic!("not TCP") };
+    let causeway_tls::PlainSocket::Tcp(socket) = lease.stream.socket() else { panic!("not TCP") };
     assert!(socket.nodelay().unwrap());
     let socket = socket2::SockRef::from(socket);
     assert!(socket.keepalive().unwrap());

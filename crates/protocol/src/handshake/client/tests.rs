@@ -4,7 +4,8 @@ use crate::report::ErrorReport;
 use crate::sqlstate::SqlState;
 
 fn login(secret: Secret, allow_cleartext: bool) -> Login {
-    Login { user: "u".into(), database: "d".into(), parameters: Vec::new(), secret, allow_cleartext }
+    let channel = Channel::default();
+    Login { user: "u".into(), database: "d".into(), parameters: Vec::new(), secret, allow_cleartext, channel }
 }
 
 fn password() -> Secret {

@@ -238,6 +238,7 @@ fn meet(secret: Secret, method: Method) -> (Result<Accepted, Refusal>, Result<cl
         parameters: vec![("application_name".into(), "test".into())],
         secret,
         allow_cleartext: false,
+        channel: client::Channel::default(),
     };
     let mut client = ClientHandshake::start(login, &mut output);
     to_server.extend(&output);

@@ -1,6 +1,7 @@
 use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
+use crate::{CertificateChain, CertificateError, PrivateKey};
 
 /// A certificate that signs itself, and its key, in PEM.
 pub(crate) fn pair() -> (String, String) {

@@ -10,9 +10,9 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 
-use super::super::tests::pair;
-use super::super::{CertificateChain, PrivateKey};
 use super::*;
+use crate::server::tests::pair;
+use crate::{CertificateChain, PrivateKey};
 
 /// A socket whose kernel takes and gives as much as the test says.
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl RawSocket for Kernel {
 /// Both ends, and the kernel between them.
 struct Ends {
     client: ClientConnection,
-    session: TlsSession,
+    session: ServerSession,
     kernel: Kernel,
     plain: Buffer,
 }
@@ -116,10 +116,10 @@ impl Ends {
         // The first bytes have been read already, as they are where TLS begins at once.
         let mut begun = Vec::new();
         client.write_tls(&mut begun).unwrap();
-        let mut input = Buffer::with_storage(socket::lend());
+        let mut input = Buffer::with_storage(buffers::lend());
         input.extend(&begun[..7]);
         kernel.0.borrow_mut().arrived.extend(&begun[7..]);
-        let session = TlsSession::new(&server, &mut input).unwrap();
+        let session = ServerSession::new(&server, &mut input).unwrap();
         assert_eq!(input.capacity(), 0, "the storage is given back");
         Self { client, session, kernel, plain: Buffer::default() }
     }
@@ -187,7 +187,7 @@ impl Ends {
                 assert_eq!(filled.unwrap(), self.plain.len());
                 received.extend_from_slice(self.plain.filled());
                 self.plain.consume(self.plain.len());
-                socket::give_back(&mut self.plain);
+                buffers::give_back(&mut self.plain);
             }
             if received.len() >= want {
                 return received;
@@ -291,7 +291,7 @@ fn nothing_counts_as_sent_before_it_is_on_the_socket() {
             got.extend(ends.read_by_client());
             assert!(got.len() >= from, "{from} bytes count as sent, {} have arrived", got.len());
             assert_eq!(ends.session.outgoing.is_empty(), ends.session.encrypted == 0);
-            assert!(ends.session.outgoing.capacity() <= OUTGOING_LEN);
+            assert!(ends.session.outgoing.capacity() <= buffers::OUTGOING_LEN);
             if from == answer.len() {
                 break;
             }
@@ -464,7 +464,7 @@ fn reading_takes_no_more_than_there_is_room_for() {
         assert_eq!(ends.plain.capacity(), BUFFER_LEN);
         got.extend_from_slice(ends.plain.filled());
         ends.plain.consume(ends.plain.len());
-        socket::give_back(&mut ends.plain);
+        buffers::give_back(&mut ends.plain);
     }
     assert!(got == question);
     // Records of 100 bytes are a third of overhead.
@@ -512,7 +512,7 @@ proptest! {
                 prop_assert!(filled.unwrap() > 0);
                 received.extend_from_slice(ends.plain.filled());
                 ends.plain.consume(ends.plain.len());
-                socket::give_back(&mut ends.plain);
+                buffers::give_back(&mut ends.plain);
             }
             if from == answer.len() && received.len() == question.len() {
                 break;

@@ -1,4 +1,4 @@
-//! One client's TLS: plaintext on one side, the socket on the other.
+//! TLS with one peer, client or server: plaintext on one side, the socket on the other.
 //!
 //! All buffers are lent while bytes are in flight: at rest a session holds its keys and nothing else. What is written
 //! counts as written when its records are on the socket, not when they are encrypted. So whoever has nothing left to
@@ -6,16 +6,27 @@
 
 use std::fmt;
 use std::io;
+use std::ops::DerefMut;
 use std::task::{Context, Poll, ready};
 
 use causeway_protocol::buffer::Buffer;
 use rustls::HandshakeKind;
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedConnectionCommon, UnbufferedStatus,
+};
 use tokio::io::ReadBuf;
 
-use super::{ALPN, TlsInfo, TlsServer};
-use crate::socket::{self, BUFFER_LEN, RawSocket};
+use crate::ALPN;
+use crate::buffers::{self, BUFFER_LEN};
+use crate::client::TlsClient;
+use crate::error::TlsError;
+use crate::incoming::Incoming;
+use crate::server::{TlsInfo, TlsServer};
+use crate::socket::RawSocket;
+use crate::x509;
 
 /// The longest record of TLS 1.2, which is longer than that of 1.3: 2^14 bytes and 2,048 of overhead, behind a header
 /// (RFC 5246, 6.2.3).
@@ -24,63 +35,102 @@ const RECORD_LEN: usize = 5 + 16 * 1024 + 2048;
 /// How much of the plaintext is encrypted at a time: four records.
 const BATCH_LEN: usize = BUFFER_LEN;
 
-/// The length of a buffer of outgoing records: a batch, what each of its records adds, and a message of TLS's own.
-pub(crate) const OUTGOING_LEN: usize = BATCH_LEN + 4 * 64 + 512;
+/// One side of the TLS library, without buffers of its own.
+pub trait Side: DerefMut<Target = UnbufferedConnectionCommon<Self::Data>> {
+    /// What the library keeps for this side.
+    type Data;
 
-/// A client's session.
-pub(crate) struct TlsSession {
-    connection: UnbufferedServerConnection,
+    /// Looks at the records in `incoming`.
+    fn process<'c, 'i>(&'c mut self, incoming: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+}
+
+/// The session of a peer that is a client.
+pub type ServerSession = TlsSession<UnbufferedServerConnection>;
+
+/// The session of a peer that is a server.
+pub type ClientSession = TlsSession<UnbufferedClientConnection>;
+
+/// A session with one peer.
+pub struct TlsSession<C> {
+    connection: C,
     incoming: Incoming,
     /// Records that are not on the socket yet.
     outgoing: Buffer,
     /// How many bytes at the front of what is to be written are in `outgoing` already.
     encrypted: usize,
-    /// The client sends nothing more.
+    /// The peer sends nothing more.
     closed: bool,
-    /// What the client sent was not TLS, or not ours; nothing can be said to it any more.
+    /// What the peer sent was not TLS, or not ours; nothing can be said to it any more.
     broken: bool,
 }
 
-/// A TLS session that did not come about.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TlsError {
-    #[error("the connection broke during the TLS handshake: {0}")]
-    Io(#[from] io::Error),
-    #[error("the client left during the TLS handshake")]
-    Left,
-    #[error("TLS handshake failed: {0}")]
-    Handshake(#[from] rustls::Error),
-    #[error("a client that begins with TLS has to ask for \"postgresql\" by ALPN")]
-    NoAlpn,
+// === impl Side ===
+
+impl Side for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, incoming: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
 }
 
-/// Bytes that have arrived and are not complete records yet. They are decrypted where they are.
-#[derive(Default)]
-struct Incoming {
-    storage: Vec<u8>,
-    start: usize,
-    end: usize,
+impl Side for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, incoming: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
 }
 
 // === impl TlsSession ===
 
-impl TlsSession {
+impl ServerSession {
     /// A session that begins with what has arrived in `input` already.
-    pub(crate) fn new(server: &TlsServer, input: &mut Buffer) -> Result<Self, TlsError> {
-        let mut incoming = Incoming::default();
-        incoming.take(input);
-        Ok(Self {
-            connection: UnbufferedServerConnection::new(server.config())?,
-            incoming,
+    ///
+    /// # Errors
+    ///
+    /// When the library does not take the configuration.
+    pub fn new(server: &TlsServer, input: &mut Buffer) -> Result<Self, TlsError> {
+        let mut session = Self::over(UnbufferedServerConnection::new(server.config())?);
+        session.incoming.take(input);
+        Ok(session)
+    }
+}
+
+impl ClientSession {
+    /// A session with the server that is called `host`: a name or an address.
+    pub(crate) fn with_server(client: &TlsClient, host: &str) -> Result<Self, TlsError> {
+        // The scope of an address is this host's own affair.
+        let name = host.split_once('%').map_or(host, |(address, _scope)| address).to_owned();
+        let name = ServerName::try_from(name).map_err(|_| TlsError::Name(host.into()))?;
+        Ok(Self::over(UnbufferedClientConnection::new(client.config(), name)?))
+    }
+
+    /// What binds a SCRAM exchange to this session (`tls-server-end-point`, RFC 5929); `None` for a certificate whose
+    /// signature has no one hash.
+    pub fn end_point(&self) -> Option<Vec<u8>> {
+        x509::end_point(self.peer_certificate()?)
+    }
+}
+
+impl<C: Side> TlsSession<C> {
+    fn over(connection: C) -> Self {
+        Self {
+            connection,
+            incoming: Incoming::default(),
             outgoing: Buffer::default(),
             encrypted: 0,
             closed: false,
             broken: false,
-        })
+        }
     }
 
-    /// Completes the handshake. What the client has sent behind it is appended to `plain`.
-    pub(crate) fn poll_handshake(
+    /// Completes the handshake. What the peer has sent behind it is appended to `plain`.
+    ///
+    /// # Errors
+    ///
+    /// When there will be no session; the socket is of no more use.
+    pub fn poll_handshake(
         &mut self,
         socket: &mut impl RawSocket,
         cx: &mut Context<'_>,
@@ -111,23 +161,38 @@ impl TlsSession {
     }
 
     /// What was agreed; `None` before that.
-    pub(crate) fn info(&self) -> Option<TlsInfo> {
+    pub fn info(&self) -> Option<TlsInfo> {
         if self.connection.is_handshaking() { None } else { TlsInfo::of(&self.connection) }
     }
 
-    /// Whether the client named the protocol inside.
-    pub(crate) fn is_postgresql(&self) -> bool {
+    /// Whether the two have named the protocol inside.
+    pub fn is_postgresql(&self) -> bool {
         self.connection.alpn_protocol() == Some(ALPN)
     }
 
     /// Whether an earlier session was taken up again.
-    pub(crate) fn is_resumed(&self) -> bool {
+    pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// As [`socket::Socket::poll_fill`]. The end of the stream is zero, whether the client announced it or not: every
-    /// message has a length, so that one cut short is known for that.
-    pub(crate) fn poll_fill(
+    /// The certificate that the peer has shown as its own.
+    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.connection.peer_certificates()?.first()
+    }
+
+    /// Whether bytes that have arrived wait in here for the rest of their record.
+    pub fn holds_bytes(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
+    /// Reads once into `plain`, which has storage afterwards only if there was something to read. Gives the number of
+    /// bytes; zero is the end of the stream, whether the peer announced it or not: every message has a length, so that
+    /// one cut short is known for that.
+    ///
+    /// # Errors
+    ///
+    /// The system's, and `InvalidData` for what is not TLS or not the peer's.
+    pub fn poll_fill(
         &mut self,
         socket: &mut impl RawSocket,
         cx: &mut Context<'_>,
@@ -168,7 +233,11 @@ impl TlsSession {
 
     /// Encrypts `bytes` and has `write` take the records. Gives how many of `bytes` are on the socket: they are
     /// forgotten in here. The others, of which some may be encrypted already, are to be offered again, first thing.
-    pub(crate) fn send(
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`, and the library's.
+    pub fn send(
         &mut self,
         bytes: &[u8],
         mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>,
@@ -189,20 +258,19 @@ impl TlsSession {
             let Some(rest) = rest else { break };
             self.encrypted = self.encrypt(rest)?;
         }
-        socket::give_back_outgoing(&mut self.outgoing);
+        buffers::give_back_outgoing(&mut self.outgoing);
         Poll::Ready(Ok(sent))
     }
 
     /// Announces the end of the stream, if the socket takes that at once.
-    pub(crate) fn say_goodbye(&mut self, socket: &impl RawSocket) {
+    pub fn say_goodbye(&mut self, socket: &impl RawSocket) {
         // Nothing can follow the half of a record.
         if self.broken || self.connection.is_handshaking() || !self.outgoing.is_empty() {
             return;
         }
         let mut alert = [0; 64];
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(self.incoming.filled());
+            let UnbufferedStatus { discard, state } = self.connection.process(self.incoming.filled());
             let written = match state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => traffic.queue_close_notify(&mut alert),
                 Ok(ConnectionState::PeerClosed) => {
@@ -212,18 +280,17 @@ impl TlsSession {
                 _ => return,
             };
             if let Some(alert) = written.ok().and_then(|len| alert.get(..len)) {
-                // A client that is gone has closed its end already.
+                // A peer that is gone has closed its end already.
                 drop(socket.try_write(alert));
             }
             return;
         }
     }
 
-    /// Decrypts every complete record into `plain`, and takes up what the client asks of TLS itself.
+    /// Decrypts every complete record into `plain`, and takes up what the peer asks of TLS itself.
     fn advance(&mut self, plain: &mut Buffer) -> Result<(), rustls::Error> {
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(self.incoming.filled());
+            let UnbufferedStatus { discard, state } = self.connection.process(self.incoming.filled());
             let at_rest = match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
@@ -266,14 +333,13 @@ impl TlsSession {
             return Err(io::ErrorKind::InvalidData.into());
         }
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(self.incoming.filled());
+            let UnbufferedStatus { discard, state } = self.connection.process(self.incoming.filled());
             let done = match state.map_err(io::Error::other)? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     let mut encrypted =
-                        traffic.encrypt(batch, socket::room_for_records(&mut self.outgoing, 1));
+                        traffic.encrypt(batch, buffers::room_for_records(&mut self.outgoing, 1));
                     if let Err(EncryptError::InsufficientSize(size)) = &encrypted {
-                        let room = socket::room_for_records(&mut self.outgoing, size.required_size);
+                        let room = buffers::room_for_records(&mut self.outgoing, size.required_size);
                         encrypted = traffic.encrypt(batch, room);
                     }
                     self.outgoing.commit(encrypted.map_err(io::Error::other)?);
@@ -310,7 +376,7 @@ impl TlsSession {
     ) -> Poll<io::Result<usize>> {
         // Taken on the chance that there is something, and given back at rest.
         if self.incoming.storage.is_empty() {
-            self.incoming.storage = socket::lend();
+            self.incoming.storage = buffers::lend();
         }
         let room = self.incoming.room(limit);
         if room.is_empty() {
@@ -326,7 +392,11 @@ impl TlsSession {
 
     /// Writes what TLS itself answers, which must not wait for what the server does. It is left to [`Self::send`] where
     /// that is under way: whoever calls it has to be told when it is done.
-    fn poll_answer(&mut self, socket: &mut impl RawSocket, cx: &mut Context<'_>) -> io::Result<()> {
+    pub(crate) fn poll_answer(
+        &mut self,
+        socket: &mut impl RawSocket,
+        cx: &mut Context<'_>,
+    ) -> io::Result<()> {
         match self.encrypted {
             0 => match self.poll_flush(socket, cx) {
                 Poll::Ready(written) => written,
@@ -343,14 +413,14 @@ impl TlsSession {
                 n => self.outgoing.consume(n),
             }
         }
-        socket::give_back_outgoing(&mut self.outgoing);
+        buffers::give_back_outgoing(&mut self.outgoing);
         Poll::Ready(Ok(()))
     }
 
     /// Sends the alert that goes with an error, and what was to go ahead of it, if the socket takes that at once.
     fn tell_why(&mut self, socket: &impl RawSocket) {
         loop {
-            let UnbufferedStatus { state, .. } = self.connection.process_tls_records(self.incoming.filled());
+            let UnbufferedStatus { state, .. } = self.connection.process(self.incoming.filled());
             let Ok(ConnectionState::EncodeTlsData(data)) = state else { break };
             let ahead = self.outgoing.len();
             // The connection is not asked again once it has said that: it would go on with what made it fail.
@@ -363,12 +433,12 @@ impl TlsSession {
             && let Ok(written) = socket.try_write(self.outgoing.filled())
         {
             self.outgoing.consume(written);
-            socket::give_back_outgoing(&mut self.outgoing);
+            buffers::give_back_outgoing(&mut self.outgoing);
         }
     }
 }
 
-impl fmt::Debug for TlsSession {
+impl<C: Side> fmt::Debug for TlsSession<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsSession").field("info", &self.info()).finish_non_exhaustive()
     }
@@ -377,7 +447,7 @@ impl fmt::Debug for TlsSession {
 /// Appends decrypted bytes. A full buffer holds the beginning of a large frame: doubled, it grows few times for it.
 fn append(plain: &mut Buffer, bytes: &[u8]) {
     if plain.capacity() == 0 {
-        *plain = Buffer::with_storage(socket::lend());
+        *plain = Buffer::with_storage(buffers::lend());
     }
     if plain.capacity() - plain.len() < bytes.len() {
         plain.unfilled(plain.len().max(bytes.len()));
@@ -386,9 +456,9 @@ fn append(plain: &mut Buffer, bytes: &[u8]) {
 }
 
 fn encode<T>(mut data: EncodeTlsData<'_, T>, outgoing: &mut Buffer) -> Result<(), rustls::Error> {
-    let mut encoded = data.encode(socket::room_for_records(outgoing, 1));
+    let mut encoded = data.encode(buffers::room_for_records(outgoing, 1));
     if let Err(EncodeError::InsufficientSize(size)) = &encoded {
-        encoded = data.encode(socket::room_for_records(outgoing, size.required_size));
+        encoded = data.encode(buffers::room_for_records(outgoing, size.required_size));
     }
     outgoing.commit(encoded.map_err(|error| rustls::Error::General(error.to_string()))?);
     Ok(())
@@ -398,58 +468,6 @@ fn encode<T>(mut data: EncodeTlsData<'_, T>, outgoing: &mut Buffer) -> Result<()
 /// alert has two bytes, and no message of the handshake so few.
 fn is_alert(record: Option<&[u8]>) -> bool {
     matches!(record, Some([0x15, ..] | [0x17, _, _, 0, 19, ..]))
-}
-
-// === impl Incoming ===
-
-impl Incoming {
-    /// Everything in `input`, which is left without storage.
-    fn take(&mut self, input: &mut Buffer) {
-        let arrived = input.filled();
-        if arrived.is_empty() {
-            return;
-        }
-        self.storage = socket::lend();
-        if self.storage.len() < arrived.len() {
-            self.storage.resize(arrived.len(), 0);
-        }
-        self.end = arrived.len();
-        self.filled().copy_from_slice(arrived);
-        input.consume(arrived.len());
-        socket::give_back(input);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
-    /// Everything, to be decrypted where it is.
-    fn filled(&mut self) -> &mut [u8] {
-        self.storage.get_mut(self.start..self.end).unwrap_or_default()
-    }
-
-    /// Room behind what is at hand; less if that makes more than `limit`.
-    fn room(&mut self, limit: usize) -> &mut [u8] {
-        if self.start > 0 {
-            self.storage.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-        let limit = limit.min(self.storage.len()).max(self.end);
-        self.storage.get_mut(self.end..limit).unwrap_or_default()
-    }
-
-    fn discard(&mut self, n: usize) {
-        self.start = self.start.saturating_add(n).min(self.end);
-    }
-
-    /// Gives the storage back if nothing is in it.
-    fn rest(&mut self) {
-        if self.is_empty() && !self.storage.is_empty() {
-            (self.start, self.end) = (0, 0);
-            socket::put_back(std::mem::take(&mut self.storage));
-        }
-    }
 }
 
 #[cfg(test)]
