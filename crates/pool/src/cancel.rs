@@ -11,6 +11,7 @@ use causeway_protocol::encode;
 use causeway_protocol::startup::CancelKey;
 use causeway_tls::{Attempt, ServerStream};
 
+use crate::address::Address;
 use crate::conn::{Card, Encryption};
 use crate::connect;
 use crate::lease::LeaseNumber;
@@ -43,6 +44,25 @@ struct OnItsWay {
     slot: usize,
     /// Sent, and its end not seen.
     doubtful: bool,
+}
+
+/// Opens a connection without TLS, sends a cancel request and waits for the other side to close it. Dropping the future
+/// leaves open whether the request takes effect.
+///
+/// # Errors
+///
+/// Those of connecting and writing; `TimedOut` at `deadline`. The request may take effect even so.
+pub async fn cancel(
+    address: &Address,
+    process_id: i32,
+    secret_key: &[u8],
+    deadline: Instant,
+) -> io::Result<()> {
+    let exchange = async {
+        let stream = connect::dial(address, deadline).await?.stream;
+        send(stream, process_id, secret_key).await
+    };
+    timeout_at(deadline, exchange).await.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Sends a cancel request and waits for the server to close the connection.

@@ -33,7 +33,7 @@ mod status;
 
 pub use self::address::{Address, AddressError};
 pub use self::books::{Books, Change, Settings, StatementId, Statements};
-pub use self::cancel::{CancelHandle, CancelOutcome};
+pub use self::cancel::{CancelHandle, CancelOutcome, cancel};
 pub use self::config::{Accept, Config, Keepalive, Verification};
 pub use self::conn::ServerConn;
 pub use self::error::{CheckoutError, ConnectError};

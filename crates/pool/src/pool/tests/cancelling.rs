@@ -111,3 +111,13 @@ async fn a_discard_does_not_wait_for_a_cancel_request() {
     next.checkin();
     assert_eq!(pool.try_checkout().unwrap().process_id(), 2);
 }
+
+#[tokio::test]
+async fn a_bare_request_waits_for_the_servers_close() {
+    let server = FakeServer::start().await;
+    server.log().cancel_takes = Duration::from_millis(50);
+    let began = Instant::now();
+    crate::cancel(&server.address, 77, &[1, 2, 3, 4], soon()).await.unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    assert_eq!(server.log().cancels[0].process_id, 77);
+}
