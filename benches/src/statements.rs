@@ -85,7 +85,9 @@ fn session_route(requirement: Requirement) -> Kernel {
         fence: Some(fence()),
         ..View::default()
     };
-    let loads: Vec<_> = (0..3).map(|n| Load { in_flight: n, latency: Duration::from_micros(200) }).collect();
+    let loads: Vec<_> = (0..3)
+        .map(|n| Load { in_flight: n, latency: Duration::from_micros(200), ..Load::default() })
+        .collect();
     let request = Request {
         verdict: Verdict { kind: Kind::Read, reason: Reason::Read },
         level: Level::Session,
