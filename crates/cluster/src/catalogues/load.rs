@@ -81,7 +81,7 @@ pub(super) async fn load(
     if size > MOST_OBJECTS {
         return Err(LoadError::TooLarge(size));
     }
-    let mut builder = read(&transaction).await?;
+    let mut builder = read(&Reader { transaction: &transaction, version: row.try_get(2)? }).await?;
     builder.overrides(Overrides::clone(&overrides));
     transaction.commit().await?;
     drop(client);
@@ -89,6 +89,13 @@ pub(super) async fn load(
     let catalogue = tokio::task::spawn_blocking(|| builder.build()).await?;
     let catalogue = Arc::new(catalogue.with_identity(rand::random()));
     Ok(Some(Loaded { catalogue, fingerprint, overrides, size }))
+}
+
+/// A transaction of a server of a version.
+struct Reader<'a> {
+    transaction: &'a Transaction<'a>,
+    /// `server_version_num`.
+    version: i32,
 }
 
 /// A connection that no pool gets back: none stays in a client's database.
@@ -121,10 +128,10 @@ async fn take_one(
     Ok(Object::take(pool.get().await?))
 }
 
-async fn read(transaction: &Transaction<'_>) -> Result<CatalogueBuilder, tokio_postgres::Error> {
+async fn read(reader: &Reader<'_>) -> Result<CatalogueBuilder, tokio_postgres::Error> {
     let mut builder = CatalogueBuilder::new();
     let mut definitions = 0;
-    each(transaction, sql::RELATIONS, |row| {
+    each(reader, sql::RELATIONS, |row| {
         let mut relation = relation(row)?;
         let length = relation.definition.as_ref().map_or(0, String::len);
         if length > LONGEST_DEFINITION || definitions + length > MOST_DEFINITIONS {
@@ -136,24 +143,24 @@ async fn read(transaction: &Transaction<'_>) -> Result<CatalogueBuilder, tokio_p
         Ok(())
     })
     .await?;
-    each(transaction, sql::INHERITANCE, |row| {
+    each(reader, sql::INHERITANCE, |row| {
         let (parent, child) = ((row.try_get(0)?, row.try_get(1)?), (row.try_get(2)?, row.try_get(3)?));
         builder.inheritance(InheritanceRow { parent, child });
         Ok(())
     })
     .await?;
-    each(transaction, sql::FUNCTIONS, |row| {
+    each(reader, sql::FUNCTIONS, |row| {
         builder.function(function(row)?);
         Ok(())
     })
     .await?;
-    each(transaction, sql::OPERATORS, |row| {
+    each(reader, sql::OPERATORS, |row| {
         let (schema, name, volatility) = (row.try_get(0)?, row.try_get(1)?, letter(row, 2)?);
         builder.operator(OperatorRow { schema, name, volatility });
         Ok(())
     })
     .await?;
-    each(transaction, sql::TYPES, |row| {
+    each(reader, sql::TYPES, |row| {
         let (schemas, names): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
         let parts = schemas.into_iter().zip(names).collect();
         let (schema, name, checks) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
@@ -161,23 +168,23 @@ async fn read(transaction: &Transaction<'_>) -> Result<CatalogueBuilder, tokio_p
         Ok(())
     })
     .await?;
-    each(transaction, sql::CASTS, |row| {
+    each(reader, sql::CASTS, |row| {
         let (target, implicit) = ((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?);
         builder.cast(CastRow { target, implicit, volatility: letter(row, 3)? });
         Ok(())
     })
     .await?;
-    running(transaction, &mut builder, definitions).await?;
+    running(reader, &mut builder, definitions).await?;
     Ok(builder)
 }
 
 /// What functions do when they run, and what runs them. `read`: bytes of definitions so far.
 async fn running(
-    transaction: &Transaction<'_>,
+    reader: &Reader<'_>,
     builder: &mut CatalogueBuilder,
     mut read: usize,
 ) -> Result<(), tokio_postgres::Error> {
-    each(transaction, sql::CODE, |row| {
+    each(reader, sql::CODE, |row| {
         let source: Option<String> = row.try_get(2)?;
         read += source.as_ref().map_or(0, String::len);
         builder.code(CodeRow {
@@ -190,7 +197,7 @@ async fn running(
         Ok(())
     })
     .await?;
-    each(transaction, sql::REACH, |row| {
+    each(reader, sql::REACH, |row| {
         let (relation, function, other) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         builder.reach(ReachRow { relation, function, other });
         Ok(())
@@ -200,12 +207,13 @@ async fn running(
 
 /// Row by row: an answer is never in memory as a whole.
 async fn each(
-    transaction: &Transaction<'_>,
+    reader: &Reader<'_>,
     query: &str,
     mut take: impl FnMut(&Row) -> Result<(), tokio_postgres::Error>,
 ) -> Result<(), tokio_postgres::Error> {
     let none: [&str; 0] = [];
-    let mut rows = pin!(transaction.query_raw(query, none).await?);
+    let query = sql::for_version(query, reader.version);
+    let mut rows = pin!(reader.transaction.query_raw(&*query, none).await?);
     while let Some(row) = rows.try_next().await? {
         take(&row)?;
     }

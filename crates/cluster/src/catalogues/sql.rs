@@ -1,4 +1,20 @@
-//! What is read of a database's system catalogues. Versions 14 and later have all of it.
+//! What is read of a database's system catalogues. Versions 14 and later have all of it; see [`for_version`].
+
+use std::borrow::Cow;
+
+/// What version 13 has not, and what stands for it there: multiranges, and bodies of functions that are no text.
+const SINCE_14: [(&str, &str); 2] = [
+    ("    UNION ALL SELECT r.rngmultitypid, r.rngtypid FROM pg_range AS r WHERE r.rngtypid >= 16384\n", ""),
+    ("coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)", "p.prosrc"),
+];
+
+/// A query as a server of this version (`server_version_num`) has it.
+pub(super) fn for_version(query: &str, version: i32) -> Cow<'_, str> {
+    if version >= 140_000 {
+        return Cow::Borrowed(query);
+    }
+    SINCE_14.iter().fold(Cow::Borrowed(query), |query, (new, old)| Cow::Owned(query.replace(new, old)))
+}
 
 /// A text that changes with any definition below, and how many objects there are.
 ///
@@ -34,7 +50,8 @@ WITH versions (number, count, sum, newest) AS (
     UNION ALL SELECT 18, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_attrdef
     UNION ALL SELECT 19, count(*), sum(xmin::text::int8), max(xmin::text::int8) FROM pg_event_trigger
 )
-SELECT md5(string_agg(v::text, ',' ORDER BY number)), sum(count)::int8 FROM versions AS v";
+SELECT md5(string_agg(v::text, ',' ORDER BY number)), sum(count)::int8, current_setting('server_version_num')::int4
+  FROM versions AS v";
 
 /// Relations that a statement may name, other sessions' temporary ones and PostgreSQL's own left out.
 pub(super) const RELATIONS: &str = "\
@@ -188,3 +205,17 @@ SELECT v.relname, NULL, t.relname
   JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass
   JOIN pg_class AS t ON t.oid = d.refobjid
  WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND v.oid <> t.oid";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_13_is_asked_for_what_it_has() {
+        for (query, new) in [(TYPES, "rngmultitypid"), (CODE, "pg_get_function_sqlbody")] {
+            assert!(for_version(query, 140_000).contains(new));
+            assert!(!for_version(query, 130_023).contains(new), "{new}");
+        }
+        assert_eq!(for_version(RELATIONS, 130_023), RELATIONS);
+    }
+}
