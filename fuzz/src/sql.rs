@@ -14,7 +14,7 @@ const LONGEST: usize = 16 << 10;
 const KEY: Key = Key(*b"0123456789abcdef");
 
 /// The text in an input: the input itself, or, behind a byte of value 1, one word of [`WORDS`] for each byte.
-fn text(data: &[u8]) -> Vec<u8> {
+pub fn text(data: &[u8]) -> Vec<u8> {
     let [1, choices @ ..] = data else { return data.to_vec() };
     let mut text = Vec::new();
     let mut input = Input::new(choices);
