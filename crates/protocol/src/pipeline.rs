@@ -197,10 +197,13 @@ impl Pipeline {
         self.owed.push(owed);
     }
 
-    /// Accounts for CopyDone or CopyFail on its way to the server.
+    /// Accounts for CopyDone or CopyFail on its way to the server. One that follows nothing that could have begun a COPY is
+    /// ignored there (`PostgresMain` in `src/backend/tcop/postgres.c`).
     pub fn copy_ended(&mut self) {
+        let stray = !self.owed.any(|owed| matches!(owed.request, Request::Execute | Request::Query));
         self.copy_in = match self.copy_in {
             CopyIn::Open => CopyIn::None,
+            CopyIn::None if stray => CopyIn::None,
             CopyIn::None => CopyIn::EndedEarly { syncs: 0 },
             ended @ CopyIn::EndedEarly { .. } => ended,
         };

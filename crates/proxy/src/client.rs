@@ -18,7 +18,7 @@ use crate::Shared;
 use crate::ahead::Ahead;
 use crate::config::PoolMode;
 use crate::home::Home;
-use crate::lease::{Denied, Held, cancelled};
+use crate::lease::{Denied, Held, cancelled, means_nothing_on_a_replica, wrong_node};
 use crate::load::Running;
 use crate::memory::Memory;
 use crate::metrics::DecisionTarget;
@@ -218,6 +218,9 @@ impl Client {
         if self.session.has_unjudged() {
             return Box::pin(self.idle_unjudged()).await;
         }
+        if self.session.has_open_unit() {
+            return Box::pin(self.idle_in_unit()).await;
+        }
         let event = self.event(true).await?;
         self.happened(event)
     }
@@ -257,11 +260,15 @@ impl Client {
     }
 
     /// Runs the gathered unit, again elsewhere if need be, and takes in what it has changed.
-    async fn run_unit(&mut self) -> Result<(), End> {
+    pub(crate) async fn run_unit(&mut self) -> Result<(), End> {
         self.entry.enter(ClientState::Active);
         for database in self.session.take_unused_databases() {
             self.shared.pools.leave_database(&database);
             self.shared.logins.clear();
+        }
+        if self.held.as_ref().is_some_and(|held| held.role == Role::Replica) && self.session.leaves_replica()
+        {
+            self.discard(CloseReason::RoleChanged);
         }
         if let Some(held) = &self.held
             && held.role == Role::Replica
@@ -364,6 +371,10 @@ impl Client {
         if ended.defined {
             self.home.control.definition_seen(&self.home.database);
             self.shared.refusals.forget(&self.home.database);
+        }
+        if ended.changed_defaults {
+            self.shared.pools.recycle();
+            self.shared.logins.clear();
         }
         if ended.defined_code {
             self.defined_until = Some(now + CATALOGUE_LOADED);
@@ -486,21 +497,4 @@ pub(crate) async fn abandon(mut held: Held, writes: bool) {
         tracing::info!(node = %held.pool.key.node, "a statement that nobody waits for still runs");
     }
     held.lease.discard(CloseReason::ClientGone);
-}
-
-/// Whether what a statement leaves behind is of no use on a replica, to which the session does not return after its
-/// transaction. What the others leave goes with the connection.
-fn means_nothing_on_a_replica(reason: PinReason) -> bool {
-    !matches!(reason, PinReason::Procedure | PinReason::Seed | PinReason::BackendPid)
-}
-
-/// A read-only transaction has begun on a replica, and now wants what only the primary can give: on the replica it would
-/// seem to work, and mean nothing.
-fn wrong_node(node: &str) -> ErrorReport {
-    ErrorReport::fatal(
-        SqlState::FEATURE_NOT_SUPPORTED,
-        "the statement needs the primary, but its read-only transaction runs on a replica",
-    )
-    .with_detail(format!("The transaction began on node \"{node}\"."))
-    .with_hint("Begin the transaction without READ ONLY, or run this statement outside it.")
 }

@@ -1,10 +1,10 @@
 //! How long clients may take: over a statement, a transaction, or doing nothing.
 //!
 //! Nothing of this costs a statement a timer or a reading of the clock. One task counts time for all sessions in steps,
-//! each session notes at which step it began what it does, and the task wakes those that have taken too long. They
+//! each session counts what it begins, and the task wakes those that have been at the same for too long. They
 //! look again themselves: what the task has seen may have ended meanwhile.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_protocol::report::ErrorReport;
@@ -20,12 +20,22 @@ use crate::relay::CANCEL_TIMEOUT;
 /// The shortest and the longest step.
 const STEPS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// When a client began what it does: milliseconds of the counted time.
+/// Since when something goes on: as the counting task has seen it, so never before it began.
+#[derive(Debug, Default)]
+struct Mark {
+    /// Counts up whenever something else begins.
+    turn: AtomicU64,
+    /// The turn that was seen last, and when: milliseconds of the counted time.
+    seen: AtomicU64,
+    seen_at: AtomicU64,
+}
+
+/// When a client began what it does.
 #[derive(Debug, Default)]
 pub(crate) struct Since {
-    state: AtomicU64,
-    /// One more than when its transaction began; zero outside of one.
-    transaction: AtomicU64,
+    state: Mark,
+    transaction: Mark,
+    in_transaction: AtomicBool,
 }
 
 /// What a client has taken too long over.
@@ -40,36 +50,68 @@ pub(crate) enum Overdue {
     Idle(Duration),
 }
 
+// === impl Mark ===
+
+impl Mark {
+    /// One task calls this: the session's own.
+    fn begin(&self) {
+        self.turn.store(self.turn.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn observe(&self, now: u64) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        if self.seen.load(Ordering::Relaxed) != turn {
+            self.seen_at.store(now, Ordering::Relaxed);
+            self.seen.store(turn, Ordering::Relaxed);
+        }
+    }
+
+    fn since(&self) -> Option<u64> {
+        let known = self.seen.load(Ordering::Relaxed) == self.turn.load(Ordering::Relaxed);
+        known.then(|| self.seen_at.load(Ordering::Relaxed))
+    }
+}
+
 // === impl Since ===
 
 impl Since {
     /// Something else begins.
-    pub(crate) fn begin(&self, now: u64) {
-        self.state.store(now, Ordering::Relaxed);
+    pub(crate) fn begin(&self) {
+        self.state.begin();
     }
 
     /// Whether a transaction is open after what has been done just now.
     pub(crate) fn transaction(&self, open: bool) {
-        let known = self.transaction.load(Ordering::Relaxed);
-        if open == (known > 0) {
+        if self.in_transaction.load(Ordering::Relaxed) == open {
             return;
         }
-        let began = if open { self.state.load(Ordering::Relaxed) + 1 } else { 0 };
-        self.transaction.store(began, Ordering::Relaxed);
+        self.in_transaction.store(open, Ordering::Relaxed);
+        self.transaction.begin();
+        // It began with its first statement.
+        if let Some(since) = self.state.since() {
+            self.transaction.observe(since);
+        }
+    }
+
+    /// Notes what goes on `now`.
+    pub(crate) fn observe(&self, now: u64) {
+        self.state.observe(now);
+        self.transaction.observe(now);
     }
 
     /// What has taken longer than it may, `now`, if anything has.
     pub(crate) fn overdue(&self, state: ClientState, now: u64, timeouts: &Timeouts) -> Option<Overdue> {
-        let since = self.state.load(Ordering::Relaxed);
-        let transaction = self.transaction.load(Ordering::Relaxed).checked_sub(1);
-        // A step has passed in part when it was noted: it does not count.
-        let beyond = |since: u64, timeout: Duration| {
-            !timeout.is_zero() && Duration::from_millis(now.saturating_sub(since)) > timeout
+        let since = self.state.since();
+        let in_transaction = self.in_transaction.load(Ordering::Relaxed);
+        let transaction = in_transaction.then(|| self.transaction.since()).flatten();
+        let beyond = |since: Option<u64>, timeout: Duration| {
+            let over = |since: u64| Duration::from_millis(now.saturating_sub(since)) > timeout;
+            !timeout.is_zero() && since.is_some_and(over)
         };
         let Timeouts { query, transaction: of_transaction, idle_in_transaction, client_idle } = *timeouts;
         let active = state == ClientState::Active;
-        let began = transaction.or(active.then_some(since));
-        if began.is_some_and(|began| beyond(began, of_transaction)) {
+        let began = transaction.or(since.filter(|_| active));
+        if beyond(began, of_transaction) {
             return Some(Overdue::Transaction(of_transaction));
         }
         let (timeout, overdue): (_, fn(Duration) -> Overdue) = match state {
@@ -156,6 +198,7 @@ impl Proxy {
                 continue;
             }
             for entry in clients.all() {
+                entry.since.observe(entry.counted_time());
                 let timeouts = snapshot.timeouts(&entry.database, &entry.user);
                 if entry.overdue(&timeouts).is_some() {
                     entry.look_at_clock();
@@ -213,7 +256,10 @@ mod tests {
             idle_in_transaction: SECOND * 2,
             client_idle: SECOND * 3,
         };
-        since.begin(500);
+        since.begin();
+        assert_eq!(since.overdue(ClientState::Active, 9999, &timeouts), None, "not seen yet");
+        since.observe(500);
+        since.observe(900);
         let at = |state, now| since.overdue(state, now, &timeouts);
         assert_eq!(at(ClientState::Active, 1500), None);
         assert_eq!(at(ClientState::Active, 1501), Some(Overdue::Query(SECOND)));
@@ -230,9 +276,11 @@ mod tests {
     fn a_transaction_counts_from_its_first_statement() {
         let since = Since::default();
         let timeouts = Timeouts { transaction: SECOND, ..Timeouts::default() };
-        since.begin(100);
+        since.begin();
+        since.observe(100);
         since.transaction(true);
-        since.begin(900);
+        since.begin();
+        since.observe(900);
         since.transaction(true);
         assert_eq!(since.overdue(ClientState::InTransaction, 1100, &timeouts), None);
         let over = Some(Overdue::Transaction(SECOND));

@@ -7,10 +7,15 @@ use tokio::time::{Instant, timeout};
 use crate::client::{Client, End};
 use crate::login;
 use crate::relay::{Event, server_gone};
+use crate::scratch;
 use crate::session::Connection;
 
 /// How often a session looks whether the catalogue can judge what it has run.
 const JUDGED_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// How long the rest of a unit may be on its way: longer than the acknowledgement that a socket of the client's may
+/// wait for before it sends more (40 ms on Linux).
+const UNIT_GATHERED: std::time::Duration = std::time::Duration::from_millis(60);
 
 /// How long a server may take to reset its session, or to tell what is left in it.
 const RESET_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -81,6 +86,21 @@ impl Client {
         self.session.judge_leftovers(self.home.catalogue(now));
         self.show_pins();
         if self.held.is_some() && self.session.has_questions() { self.inquire().await } else { Ok(()) }
+    }
+
+    /// Waits for the rest of a unit. A server answers each message when it has read it, so an error, or what COPY FROM STDIN
+    /// asks for, must not wait for the Sync that may only come in answer to it: what there is runs after a moment.
+    pub(crate) async fn idle_in_unit(&mut self) -> Result<(), End> {
+        if let Ok(event) = timeout(UNIT_GATHERED, self.event(true)).await {
+            let event = event?;
+            return self.happened(event);
+        }
+        self.arrived = Instant::now();
+        self.started = self.arrived;
+        scratch::lend(&mut self.answer);
+        scratch::lend(&mut self.to_server);
+        self.session.run_open_unit();
+        self.run_unit().await
     }
 
     /// Lets others know why the session keeps its connection.

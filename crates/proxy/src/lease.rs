@@ -9,7 +9,7 @@ use causeway_pool::{CheckoutError, CloseReason, ConnectError, Lease};
 use causeway_protocol::report::ErrorReport;
 use causeway_protocol::sqlstate::SqlState;
 use causeway_routing::router::Target;
-use causeway_routing::{NodeId, Role};
+use causeway_routing::{NodeId, PinReason, Role};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -423,4 +423,21 @@ fn queue_full(pool: &NodePool, waiters: usize) -> ErrorReport {
 fn unreachable(pool: &NodePool, error: &ConnectError) -> ErrorReport {
     ErrorReport::error(SqlState::CANNOT_CONNECT, format!("could not log in at node \"{}\"", pool.key.node))
         .with_detail(error.to_string())
+}
+
+/// Whether what a statement leaves behind is of no use on a replica, to which the session does not return after its
+/// transaction. What the others leave goes with the connection.
+pub(crate) fn means_nothing_on_a_replica(reason: PinReason) -> bool {
+    !matches!(reason, PinReason::Procedure | PinReason::Seed | PinReason::BackendPid)
+}
+
+/// A read-only transaction has begun on a replica, and now wants what only the primary can give: on the replica it would
+/// seem to work, and mean nothing.
+pub(crate) fn wrong_node(node: &str) -> ErrorReport {
+    ErrorReport::fatal(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        "the statement needs the primary, but its read-only transaction runs on a replica",
+    )
+    .with_detail(format!("The transaction began on node \"{node}\"."))
+    .with_hint("Begin the transaction without READ ONLY, or run this statement outside it.")
 }

@@ -191,6 +191,14 @@ impl Pools {
         }
     }
 
+    /// What a server's session begins with has changed: nobody gets one that began before. Those at work end with their
+    /// transactions.
+    pub(crate) fn recycle(&self) {
+        for known in self.all() {
+            known.pool.recycle(CloseReason::Recycled);
+        }
+    }
+
     /// The load of one node, whatever the database and user.
     pub(crate) fn load(&self, cluster: &Arc<str>, node: &Arc<str>) -> Arc<NodeLoad> {
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);

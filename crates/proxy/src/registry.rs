@@ -246,7 +246,7 @@ impl ClientEntry {
     /// Notes what the client does.
     pub(crate) fn enter(&self, state: ClientState) {
         self.state.store(state as u8, Ordering::Relaxed);
-        self.since.begin(self.counted_time());
+        self.since.begin();
     }
 
     /// The milliseconds counted so far.

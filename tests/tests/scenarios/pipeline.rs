@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use causeway_testkit::wire::request::{
-    bind, describe_portal, describe_statement, execute, flush, parse, query, sync,
+    bind, copy_data, copy_done, describe_portal, describe_statement, execute, flush, parse, query, sync,
 };
 use causeway_testkit::wire::{Request, summary};
 use causeway_tests::{ONE_CONNECTION, Place, code, everywhere, rows, tags, through, value};
@@ -197,6 +197,45 @@ async fn a_simple_query_may_follow_a_batch_in_one_write() {
         for want in ["1 2 D C Z(I)", "T D C Z(I)", "C Z(I)", "1 2 D C Z(I)"] {
             assert_eq!(summary(&a.until_ready().await), want);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn errors_and_copy_do_not_wait_for_the_sync() {
+    everywhere("", async |place: &Place| {
+        let mut a = place.client().await;
+        let copy = "COPY shop.audit(note) FROM STDIN";
+        for transaction in [false, true] {
+            let end = if transaction { "Z(T)" } else { "Z(I)" };
+            if transaction {
+                a.query("BEGIN").await;
+            }
+            a.send(&[parse("", copy), bind("", "", &[]), execute("", 0)]).await;
+            assert_eq!(summary(&a.until(b'G').await), "1 2 G");
+            a.send(&[copy_data(b"x\n"), copy_done(), sync()]).await;
+            assert_eq!(summary(&a.until_ready().await), format!("C {end}"));
+            // One that ends no COPY is ignored, and so is a Sync in the middle of one.
+            a.send(&[parse("", copy), copy_done(), bind("", "", &[]), execute("", 0), sync()]).await;
+            assert_eq!(summary(&a.until(b'G').await), "1 2 G");
+            a.send(&[copy_data(b"y\n"), copy_done(), sync()]).await;
+            assert_eq!(summary(&a.until_ready().await), format!("C {end}"));
+        }
+        a.query("COMMIT").await;
+        assert_eq!(a.one("SELECT string_agg(note, '' ORDER BY id) FROM shop.audit").await, "xyxy");
+        a.send(&[parse("", "SELECT FROM WHERE")]).await;
+        assert_eq!(summary(&a.until(b'E').await), "E(42601)");
+        a.send(&[bind("", "", &[]), execute("", 0), sync()]).await;
+        assert_eq!(summary(&a.until_ready().await), "Z(I)");
+        a.send(&[
+            parse("", "SELECT 1/(count(*) - count(*)) FROM shop.item"),
+            bind("", "", &[]),
+            execute("", 0),
+        ])
+        .await;
+        assert_eq!(summary(&a.until(b'E').await).split(' ').next_back(), Some("E(22012)"));
+        a.send(&[sync()]).await;
+        assert_eq!(summary(&a.until_ready().await), "Z(I)");
     })
     .await;
 }

@@ -221,3 +221,56 @@ async fn s_ps_09_a_simple_query_ends_the_unnamed_statement() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn sql_and_protocol_share_the_names_of_statements() {
+    everywhere("pool: { size: 2 }\n", async |place: &Place| {
+        let mut a = place.client().await;
+        let mut b = place.client().await;
+        a.run(&[
+            parse("Mixed", "SELECT $1::int + 1"),
+            parse("low", "INSERT INTO shop.audit(note) VALUES ($1) RETURNING note"),
+            sync(),
+        ])
+        .await;
+        for _ in 0..2 {
+            assert_eq!(a.one("EXECUTE \"Mixed\"(41)").await, "42");
+            assert_eq!(a.one("execute LOW('x') -- what comes behind stays").await, "x");
+            // The other's statements of these names are others.
+            assert_eq!(summary(&b.query("EXECUTE low('x')").await), "E(26000) Z(I)");
+            b.query("BEGIN; UPDATE shop.item SET qty = qty WHERE id = 1").await;
+            assert_eq!(a.one("EXECUTE \"Mixed\"(1)").await, "2");
+            b.query("COMMIT").await;
+        }
+        let taken = a.query("PREPARE low AS SELECT 1").await;
+        assert_eq!(summary(&taken), "E(42P05) Z(I)");
+        assert_eq!(taken[0].field(b'M'), Some("prepared statement \"low\" already exists"));
+        let wrong = a.query("EXECUTE low(1, 2)").await;
+        assert_eq!(summary(&wrong), "E(42601) Z(I)");
+        assert_eq!(wrong[0].field(b'M'), Some("wrong number of parameters for prepared statement \"low\""));
+        a.query("BEGIN").await;
+        assert_eq!(a.one("EXECUTE low('y')").await, "y");
+        a.query("SELECT 1/0").await;
+        assert_eq!(summary(&a.query("EXECUTE low('z')").await), "E(25P02) Z(E)");
+        a.query("ROLLBACK").await;
+
+        assert_eq!(summary(&a.query("PREPARE sql(int) AS SELECT $1 * 2").await), "C Z(I)");
+        assert_eq!(summary(&a.run(&[parse("sql", "SELECT 1"), sync()]).await), "E(42P05) Z(I)");
+        let bound =
+            a.run(&[bind("", "sql", &[Some("21")]), describe_statement("sql"), execute("", 0), sync()]).await;
+        assert_eq!((summary(&bound).as_str(), value(&bound)), ("2 t T D C Z(I)", "42".to_owned()));
+        assert_eq!(summary(&a.run(&[close_statement("sql"), sync()]).await), "3 Z(I)");
+        assert_eq!(
+            summary(&a.run(&[parse("sql", "SELECT 7"), bind("", "sql", &[]), execute("", 0), sync()]).await),
+            "1 2 D C Z(I)"
+        );
+        assert_eq!(a.one("EXECUTE sql").await, "7");
+        assert_eq!(summary(&a.query("DEALLOCATE ALL").await), "C Z(I)");
+        for name in ["sql", "low"] {
+            assert_eq!(summary(&a.query(&format!("EXECUTE {name}")).await), "E(26000) Z(I)");
+        }
+        assert_eq!(summary(&a.run(&[parse("sql", "SELECT 8"), sync()]).await), "1 Z(I)");
+        assert_eq!(a.one("EXECUTE sql").await, "8");
+    })
+    .await;
+}

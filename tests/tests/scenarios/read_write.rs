@@ -220,3 +220,31 @@ async fn reads_follow_the_weights() {
         causeway.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_read_only_transaction_moves_to_the_primary_while_it_has_only_read() {
+    everywhere("", async |place: &Place| {
+        let mut a = place.client().await;
+        let read = "SELECT count(*) FROM shop.item";
+        // By a simple query and by the extended protocol, with a prepared statement that has run on the replica.
+        for extended in [false, true] {
+            assert_eq!(summary(&a.query("BEGIN READ ONLY").await), "C Z(T)");
+            for _ in 0..2 {
+                let answer = if extended { a.execute(read, &[]).await } else { a.query(read).await };
+                assert_eq!(value(&answer), "4");
+            }
+            assert_eq!(summary(&a.query("SELECT pg_advisory_lock(7)").await), "T D C Z(T)");
+            assert_eq!(a.one("SHOW transaction_read_only").await, "on");
+            assert_eq!(code(&a.query("INSERT INTO shop.audit(note) VALUES ('x')").await), "25006");
+            assert_eq!(summary(&a.query("ROLLBACK").await), "C Z(I)");
+            assert_eq!(a.one("SELECT pg_advisory_unlock(7)").await, "t");
+        }
+        assert_eq!(summary(&a.query("BEGIN READ ONLY").await), "C Z(T)");
+        a.query(read).await;
+        assert_eq!(summary(&a.query("LISTEN moved").await), "C Z(T)");
+        assert_eq!(summary(&a.query("COMMIT").await), "C Z(I)");
+        place.admin("NOTIFY moved").await;
+        assert_eq!(summary(&a.until(b'A').await), "A(moved)");
+    })
+    .await;
+}

@@ -1,7 +1,7 @@
 //! S-SE: session state in a shared pool.
 
-use causeway_testkit::wire::Client;
 use causeway_testkit::wire::request::query;
+use causeway_testkit::wire::{Client, summary};
 use causeway_tests::{ONE_CONNECTION, Place, code, count, everywhere, tags, through};
 
 /// A statement that shows `name` and that only the primary answers.
@@ -277,6 +277,49 @@ async fn a_part_of_datestyle_is_set_and_the_other_stays() {
         a.query("RESET datestyle").await;
         b.one("SELECT 1").await;
         shows(&mut a, "DateStyle", "Postgres, MDY").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn defaults_that_pass_reach_the_next_login() {
+    everywhere("pool: { size: 2 }\n", async |place: &Place| {
+        let mut a = place.client().await;
+        assert_eq!(a.one("SELECT current_setting('work_mem')").await, "4MB");
+        for (zone, mem) in [("Asia/Tokyo", "7MB"), ("Europe/Paris", "8MB")] {
+            let database = place.database();
+            a.query(&format!("ALTER DATABASE {database} SET TimeZone = '{zone}'")).await;
+            let both =
+                format!("BEGIN; ALTER ROLE postgres IN DATABASE {database} SET work_mem = '{mem}'; COMMIT");
+            assert_eq!(summary(&a.query(&both).await), "C C C Z(I)");
+            let mut b = place.client().await;
+            assert_eq!(b.parameter("TimeZone"), Some(zone));
+            assert_eq!(
+                b.one("SELECT current_setting('work_mem') || current_setting('TimeZone')").await,
+                mem.to_owned() + zone
+            );
+            b.terminate().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reset_in_a_transaction_goes_back_to_what_was_asked_for_at_startup() {
+    everywhere(ONE_CONNECTION, async |place: &Place| {
+        let zone = ("TimeZone", "Asia/Tokyo");
+        let (mut a, _) = place.client_with(&[zone, ("options", "-c work_mem=5MB")]).await;
+        let show = "SELECT current_setting('TimeZone') || current_setting('work_mem') FROM shop.item WHERE id = 1 FOR UPDATE";
+        for (reset, end) in [("RESET TimeZone", "COMMIT"), ("RESET ALL", "ROLLBACK"), ("RESET ALL", "COMMIT")] {
+            a.query("BEGIN").await;
+            a.query("SET TimeZone = 'UTC'").await;
+            assert_eq!(a.one(show).await, "UTC5MB");
+            a.query(reset).await;
+            assert_eq!(a.one(show).await, "Asia/Tokyo5MB", "{reset}");
+            a.query(end).await;
+            assert_eq!(a.one(show).await, "Asia/Tokyo5MB", "{reset}; {end}");
+            assert_eq!(a.parameter("TimeZone"), Some("Asia/Tokyo"));
+        }
     })
     .await;
 }

@@ -95,6 +95,12 @@ impl Queue {
         }
     }
 
+    /// Whether one of them is as wanted.
+    pub(super) fn any(&self, wanted: impl Fn(Owed) -> bool) -> bool {
+        let in_ring = |at: usize| self.ring.get(self.first.wrapping_add(at) & LAST).copied();
+        (0..self.len).filter_map(in_ring).chain(self.rest.iter().copied()).any(wanted)
+    }
+
     #[inline]
     pub(super) fn clear(&mut self) {
         self.len = 0;

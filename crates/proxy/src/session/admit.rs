@@ -18,7 +18,7 @@ use causeway_routing::{Class, Command, Kind, Reason};
 
 use crate::config::PoolMode;
 
-use super::databases::must_be_unused;
+use super::databases::{changes_defaults, must_be_unused};
 use super::finish::keeps_snapshot;
 use super::own;
 use super::unit::{Item, Note, UnitEnd};
@@ -216,6 +216,18 @@ impl Session {
         Ok(None)
     }
 
+    /// Whether a part of a unit is here of which no server knows, and more of it is to come.
+    pub(crate) fn has_open_unit(&self) -> bool {
+        !self.unit.items.is_empty() && !self.unit.is_closed() && !self.unit.is_started()
+    }
+
+    /// Runs that part as if the client had asked for answers.
+    pub(crate) fn run_open_unit(&mut self) {
+        let end = self.unit.admitted;
+        self.unit.items.push(Item::Raw { request: None, frame: end..end, note: 0 });
+        self.judge_open_unit();
+    }
+
     /// The client waits for answers before it ends its unit, and may go on with a write.
     ///
     /// Parse and Describe leave nothing behind that a Sync would end, so they are run as a unit of their own, and
@@ -241,6 +253,9 @@ impl Session {
     pub(super) fn look_for_databases(&mut self, class: &Class, sql: &[u8]) {
         if matches!(*class.commands, [Command::Definition]) {
             self.unit.unused_databases.extend(must_be_unused(sql));
+        }
+        if class.commands.contains(&Command::Definition) {
+            self.transaction.changes_defaults |= changes_defaults(sql);
         }
     }
 
@@ -308,6 +323,11 @@ impl Session {
                 return Ok(Some(Admitted::Fence(at.frame.len())));
             }
             self.unit.heed(sql);
+            if !plain && self.status != TransactionStatus::Failed && self.admit_named(sql, &class, lookups) {
+                self.statements.remove(b"");
+                self.unit.end = UnitEnd::Closed;
+                return Ok(None);
+            }
             self.judge(&class, lookups);
             if !plain {
                 self.look_for_databases(&class, sql);
@@ -323,7 +343,7 @@ impl Session {
         self.statements.remove(b"");
         self.server.unread_unnamed = false;
         match failing {
-            Some(sql) => self.unit.items.push(Item::Instead { sql }),
+            Some(sql) => self.unit.items.push(Item::Instead { sql, note: 0 }),
             None => self.raw(Some(Request::Query), at, note),
         }
         self.unit.end = UnitEnd::Closed;

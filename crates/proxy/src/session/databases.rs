@@ -21,6 +21,18 @@ pub(crate) fn must_be_unused(sql: &[u8]) -> Option<String> {
     }
 }
 
+/// Whether a statement of `sql` changes what sessions begin with: ALTER ROLE, USER, DATABASE or SYSTEM with SET or RESET.
+pub(crate) fn changes_defaults(sql: &[u8]) -> bool {
+    let mut words = Lexer::new(sql).take(4096).map(|token| word(token, sql).unwrap_or_default());
+    while words.by_ref().any(|word| word == "alter") {
+        let of = words.next().unwrap_or_default();
+        if matches!(of.as_str(), "role" | "user" | "database" | "system") {
+            return words.any(|word| matches!(word.as_str(), "set" | "reset"));
+        }
+    }
+    false
+}
+
 /// A name as the server folds it; nothing for anything else.
 fn word(token: Token, sql: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(token.text(sql));
@@ -34,6 +46,22 @@ fn word(token: Token, sql: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn defaults_of_sessions() {
+        for (sql, changes) in [
+            ("ALTER ROLE app SET work_mem = '1MB'", true),
+            ("alter user app in database shop reset all", true),
+            ("ALTER DATABASE shop SET search_path TO a, b", true),
+            ("ALTER SYSTEM RESET work_mem", true),
+            ("ALTER ROLE app PASSWORD 'x'", false),
+            ("ALTER TABLE t ALTER a SET NOT NULL", false),
+            ("BEGIN; ALTER TABLE t ADD a int; ALTER ROLE app SET work_mem = '1MB'; COMMIT", true),
+            ("SET work_mem = '1MB'", false),
+        ] {
+            assert_eq!(changes_defaults(sql.as_bytes()), changes, "{sql}");
+        }
+    }
 
     #[test]
     fn databases_that_must_be_unused() {

@@ -23,7 +23,9 @@ impl Session {
         self.server.standby = standby;
         self.transaction.writes |= self.unit.demand.writes;
         let fresh = self.status == TransactionStatus::Idle || self.held_begin.is_some();
-        if fresh {
+        // RESET goes back to what the server's session began with; the client's began with something else.
+        let reset = std::mem::take(&mut self.transaction.resets) && self.status != TransactionStatus::Failed;
+        if fresh || reset {
             let wanted = self.settings.wanted(standby);
             if let Some(sql) = transition(&books.settings, wanted) {
                 encode::query(to_server, sql.as_bytes());
@@ -170,10 +172,10 @@ impl Session {
                     self.pipeline.push(request, Origin::Client, *note);
                 }
             }
-            Item::Instead { sql } => {
+            Item::Instead { sql, note } => {
                 books.unnamed = None;
                 encode::query(to_server, sql);
-                self.pipeline.push(Request::Query, Origin::Client, 0);
+                self.pipeline.push(Request::Query, Origin::Client, *note);
             }
             Item::CopyEnd { frame } => {
                 to_server.extend_from_slice(input.get(frame.clone()).unwrap_or_default());

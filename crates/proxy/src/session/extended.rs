@@ -20,6 +20,11 @@ use super::{Lookups, Session};
 impl Session {
     pub(super) fn admit_parse(&mut self, at: &At<'_>, lookups: &Lookups<'_>) -> Result<(), ErrorReport> {
         let parse = frontend::parse(at.body).map_err(malformed)?;
+        if self.is_prepared_by_sql(parse.name) {
+            // The server says that there is one; or accepts it, if it is gone by now.
+            self.keep_under_own_name(parse.name, at);
+            return Ok(());
+        }
         let class = lookups.classify(parse.sql, self.parameters.syntax);
         self.unit.heed(parse.sql);
         self.judge(&class, lookups);
@@ -68,6 +73,10 @@ impl Session {
     /// there; an unnamed one is gone with the transaction.
     pub(super) fn admit_large_parse(&mut self, at: &At<'_>) {
         let name = at.body.split(|byte| *byte == 0).next().unwrap_or_default();
+        self.keep_under_own_name(name, at);
+    }
+
+    fn keep_under_own_name(&mut self, name: &[u8], at: &At<'_>) {
         self.statements.remove(name);
         self.unit.demand.primary(Reason::TooComplex);
         if name.is_empty() {
@@ -94,6 +103,7 @@ impl Session {
         self.unit.heed(&statement.sql);
         self.judge(&statement.class, lookups);
         self.remember_portal(names.portal, &statement.class);
+        self.unit.keeps_portal |= !names.portal.is_empty();
         let note = self.unit.uses(&statement);
         let body = at.frame.start + HEADER_LEN;
         let item = Item::Bind {
@@ -152,6 +162,7 @@ impl Session {
 
     pub(super) fn admit_execute(&mut self, at: &At<'_>) -> Result<(), ErrorReport> {
         let execute = frontend::execute(at.body).map_err(malformed)?;
+        self.unit.keeps_portal |= execute.max_rows > 0;
         let portal = self.portals.iter().find(|(name, _)| **name == *execute.portal);
         let class = portal.map(|(_, class)| Arc::clone(class));
         let note = class.map_or(0, |class| self.commands(&class));

@@ -17,7 +17,7 @@ use crate::config::PoolMode;
 
 /// What is to be done after a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts that hold or not, each by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "five facts that hold or not, each by itself")]
 pub(crate) struct Ended {
     /// What becomes of the server connection.
     pub(crate) connection: Connection,
@@ -29,6 +29,8 @@ pub(crate) struct Ended {
     pub(crate) defined: bool,
     /// What statements run may have changed.
     pub(crate) defined_code: bool,
+    /// What new sessions begin with may have changed.
+    pub(crate) changed_defaults: bool,
     /// The session keeps its server connection from now on.
     pub(crate) pinned: Option<PinReason>,
 }
@@ -52,7 +54,7 @@ impl Session {
     pub(crate) fn finish(&mut self, books: &mut Books) -> Ended {
         let before = self.status;
         self.status = self.next_status;
-        self.held_begin = None;
+        self.remember_begin();
         self.timed_out = None;
         // The rest of what the client has in mind is skipped after an error, up to its Sync.
         self.skipping = self.unit.end == UnitEnd::Part && self.unit.failed;
@@ -90,6 +92,7 @@ impl Session {
         if ended.transaction {
             self.transaction.writes = false;
             ended.defined_code = std::mem::take(&mut self.transaction.defines_code);
+            ended.changed_defaults = std::mem::take(&mut self.transaction.changes_defaults);
             self.transaction.defines = false;
         }
         let needed = !ended.transaction
@@ -105,6 +108,17 @@ impl Session {
         self.unit.clear();
         self.pipeline.clear();
         ended
+    }
+
+    /// Keeps the BEGIN of a transaction that only reads on a replica, as long as it does nothing else.
+    fn remember_begin(&mut self) {
+        let begin = self.held_begin.take().or_else(|| self.movable.take());
+        let reads = !self.unit.failed
+            && self.unit.only_reads()
+            && self.server.standby
+            && self.status == TransactionStatus::InTransaction
+            && !self.transaction.keeps_snapshot;
+        self.movable = begin.filter(|_| reads);
     }
 
     /// Takes in what the commands that succeeded have changed, in their order.
@@ -285,6 +299,7 @@ impl Session {
                 }
             }
             Command::Reset(Some(name)) => {
+                self.transaction.resets = self.status == TransactionStatus::InTransaction;
                 self.settings.reset(name);
                 books.settings.reset(name);
                 if &**name == "session_authorization" {
@@ -298,6 +313,7 @@ impl Session {
                 self.ask_if_savepoints(name);
             }
             Command::Reset(None) => {
+                self.transaction.resets = self.status == TransactionStatus::InTransaction;
                 self.settings.reset_all();
                 books.settings.clear_but(&NOT_RESET);
                 if self.transaction.savepoints {

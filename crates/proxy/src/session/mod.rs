@@ -14,6 +14,7 @@ mod emit;
 mod extended;
 mod finish;
 mod leftovers;
+mod names;
 mod own;
 mod parameters;
 pub(crate) mod settings;
@@ -90,6 +91,9 @@ pub(crate) struct Session {
     left: Leftovers,
     /// A BEGIN READ ONLY that has been answered and not sent: the next statement decides where it goes.
     held_begin: Option<Box<[u8]>>,
+    /// The BEGIN READ ONLY of a transaction that runs on a replica, has only read there, and takes a snapshot for each
+    /// statement: it could as well begin now, and elsewhere.
+    movable: Option<Box<[u8]>>,
     /// The unit was refused before its end: what comes up to Sync is thrown away.
     skipping: bool,
     /// How much of a client frame is still to be forwarded, or to be thrown away.
@@ -135,7 +139,7 @@ struct ServerSide {
 
 /// What the running transaction has done.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "five facts that hold or not, each by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "seven facts that hold or not, each by itself")]
 struct Transaction {
     /// Something that was not proven to be a read.
     writes: bool,
@@ -143,6 +147,10 @@ struct Transaction {
     defines: bool,
     /// Code was defined that statements may run.
     defines_code: bool,
+    /// What new sessions begin with was changed.
+    changes_defaults: bool,
+    /// Settings were reset since something was last sent.
+    resets: bool,
     /// It has savepoints.
     savepoints: bool,
     /// It began with an isolation level at which all of its statements see the same.
@@ -184,6 +192,7 @@ impl Session {
             status: TransactionStatus::Idle,
             left: Leftovers::default(),
             held_begin: None,
+            movable: None,
             skipping: false,
             client_passing: 0,
             client_discarding: 0,
@@ -231,6 +240,17 @@ impl Session {
 
     /// Whether the client is inside a transaction of which no server knows yet.
     pub(crate) fn holds_begin(&self) -> bool {
+        self.held_begin.is_some()
+    }
+
+    /// Has the running transaction begin anew for the gathered unit, which the replica at hand would refuse and the primary
+    /// may run; false if it cannot.
+    pub(crate) fn leaves_replica(&mut self) -> bool {
+        let wanted = !self.unit.demand.replica && self.unit.demand.writes && self.unit.sent == 0;
+        if !wanted || self.status != TransactionStatus::InTransaction {
+            return false;
+        }
+        self.held_begin = self.movable.take();
         self.held_begin.is_some()
     }
 

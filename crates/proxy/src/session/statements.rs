@@ -1,6 +1,6 @@
 //! Prepared statements as clients made them, and what they are called on servers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -64,6 +64,8 @@ pub(crate) type Names = HashMap<Box<[u8]>, Arc<Statement>>;
 pub(crate) struct ClientStatements {
     named: Names,
     unnamed: Option<Arc<Statement>>,
+    /// Names that SQL may have prepared something under.
+    by_sql: HashSet<Box<[u8]>>,
 }
 
 /// What servers know a named statement by.
@@ -175,6 +177,16 @@ impl ClientStatements {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
+    /// SQL prepares something under this name.
+    pub(crate) fn prepared_by_sql(&mut self, name: &[u8]) {
+        self.by_sql.insert(name.into());
+    }
+
+    /// Whether it may have.
+    pub(crate) fn is_prepared_by_sql(&self, name: &[u8]) -> bool {
+        self.by_sql.contains(name)
+    }
+
     /// A name of this statement.
     pub(crate) fn name_of(&self, statement: &Arc<Statement>) -> Option<&[u8]> {
         self.named.iter().find(|(_, known)| Arc::ptr_eq(known, statement)).map(|(name, _)| &**name)
@@ -182,6 +194,7 @@ impl ClientStatements {
 
     /// Takes all names away, as DEALLOCATE ALL does; the unnamed statement stays.
     pub(crate) fn take_named(&mut self) -> Names {
+        self.by_sql.clear();
         std::mem::take(&mut self.named)
     }
 

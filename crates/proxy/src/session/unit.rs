@@ -34,7 +34,7 @@ pub(crate) enum Item {
     /// Forwarded as it is; the range may reach beyond what has arrived.
     Raw { request: Option<Request>, frame: Range<usize>, note: u32 },
     /// A query in place of the client's.
-    Instead { sql: Box<[u8]> },
+    Instead { sql: Box<[u8]>, note: u32 },
     /// CopyDone or CopyFail.
     CopyEnd { frame: Range<usize> },
     /// Parse.
@@ -86,6 +86,7 @@ pub(crate) enum Note {
 
 /// The unit being gathered or run.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that hold or not, each by itself")]
 pub(crate) struct Unit {
     /// What has been admitted and may still have to be sent (again).
     pub(crate) items: Vec<Item>,
@@ -125,6 +126,8 @@ pub(crate) struct Unit {
     pub(crate) end: UnitEnd,
     /// An error of its own has been seen.
     pub(crate) failed: bool,
+    /// A portal of it may be asked for more rows.
+    pub(crate) keeps_portal: bool,
 }
 
 /// Where a unit ends.
@@ -325,6 +328,16 @@ impl Unit {
         })
     }
 
+    /// Whether it has done nothing but read: nothing that a later statement of its transaction builds on.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.demand.replica
+            && matches!(self.demand.kind, Kind::Read | Kind::Either)
+            && !self.keeps_portal
+            && self.pins.is_empty()
+            && self.left == Leaves::default()
+            && !self.has_commands()
+    }
+
     /// Whether its last message has been admitted.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.end, UnitEnd::Closed | UnitEnd::Part)
@@ -361,6 +374,7 @@ impl Unit {
         self.releases = false;
         self.end = UnitEnd::Open;
         self.failed = false;
+        self.keeps_portal = false;
     }
 }
 
