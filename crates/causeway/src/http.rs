@@ -9,6 +9,8 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use crate::config::MetricsCompat;
+use crate::console::exporter;
 use crate::metrics::Sources;
 use crate::serve::live::Live;
 use crate::status;
@@ -34,7 +36,11 @@ pub async fn serve(listener: TcpListener, live: Arc<Live>) {
 }
 
 async fn metrics(State(live): State<Arc<Live>>) -> impl IntoResponse {
-    ([EXPOSITION], Sources::of(&live).render())
+    let mut text = Sources::of(&live).render();
+    if live.config.load().metrics_compat == Some(MetricsCompat::Pgbouncer) {
+        text.push_str(&exporter::text(&live));
+    }
+    ([EXPOSITION], text)
 }
 
 async fn livez() -> impl IntoResponse {

@@ -11,6 +11,7 @@ const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The words that a key takes, where they are all there is. A test holds them against the reader.
 const WORDS: &[(&str, &[&str])] = &[
+    ("metrics_compat", &["pgbouncer"]),
     ("tls.mode", &["allow", "require"]),
     ("clusters.<name>.fence_source", &["auto", "insert", "flush", "commit"]),
     ("pool.mode", &["transaction", "session", "statement"]),
@@ -130,8 +131,10 @@ mod tests {
     fn words_are_those_that_are_read() {
         for (path, words) in WORDS.iter().filter(|(path, _)| !path.starts_with("tls") && !path.contains('<'))
         {
-            let (section, name) = path.split_once('.').unwrap();
-            let yaml = |word: &str| format!("{}{section}: {{ {name}: {word} }}\n", testing::YAML);
+            let yaml = |word: &str| match path.split_once('.') {
+                Some((section, name)) => format!("{}{section}: {{ {name}: {word} }}\n", testing::YAML),
+                None => format!("{}{path}: {word}\n", testing::YAML),
+            };
             for word in *words {
                 testing::config(&yaml(word));
             }

@@ -110,3 +110,14 @@ fn the_chart_names_values_that_there_are() {
     }
     assert!(named > 15, "{named}");
 }
+
+#[test]
+fn every_example_is_accepted() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/examples");
+    let mut count = 0;
+    for entry in fs::read_dir(directory).unwrap() {
+        accepted(&fs::read_to_string(entry.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count >= 3);
+}

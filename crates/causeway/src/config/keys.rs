@@ -27,6 +27,7 @@ const fn fixed(path: &'static str, default: &'static str) -> Key {
 pub const KEYS: &[Key] = &[
     key("listen[]", "127.0.0.1:6432"),
     key("http", "127.0.0.1:9127"),
+    bare("metrics_compat"),
     bare("tls.cert_file"),
     bare("tls.key_file"),
     key("tls.mode", "allow"),

@@ -23,6 +23,8 @@ pub struct Config {
     pub listen: Vec<Endpoint>,
     /// Where metrics and health are served.
     pub http: HostPort,
+    /// Whose metrics are shown beside Causeway's own.
+    pub metrics_compat: Option<MetricsCompat>,
     /// TLS towards clients; `None` where there is none.
     pub tls: Option<Tls>,
     /// Where the lineage of each cluster is kept across restarts.
@@ -59,6 +61,14 @@ pub struct Config {
     pub warnings: Vec<String>,
     /// Every value as written, for SHOW CONFIG.
     pub written: Vec<Written>,
+}
+
+/// Whose metrics are shown beside Causeway's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsCompat {
+    /// Those of `pgbouncer_exporter`.
+    Pgbouncer,
 }
 
 /// A value as it was written; secrets are hidden.

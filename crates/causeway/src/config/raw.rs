@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::model::{Fallback, LogFormat, LogLevel, LostWrites, Method, Mode, Overlap, Source, TlsMode};
+use super::model::{
+    Fallback, LogFormat, LogLevel, LostWrites, Method, MetricsCompat, Mode, Overlap, Source, TlsMode,
+};
 use super::routing::ForcedTo;
 use super::scalars::{
     Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
@@ -16,6 +18,7 @@ use super::server_tls::ServerTls;
 pub(super) struct File {
     pub(super) listen: Option<Vec<Endpoint>>,
     pub(super) http: Option<HostPort>,
+    pub(super) metrics_compat: Option<MetricsCompat>,
     pub(super) tls: Option<Tls>,
     pub(super) state_dir: Option<Word>,
     pub(super) peers: Option<Vec<HostPort>>,

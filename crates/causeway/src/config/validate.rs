@@ -87,6 +87,7 @@ impl Validation<'_> {
         Config {
             file: Path::new("").to_owned(),
             listen,
+            metrics_compat: file.metrics_compat,
             http: file.http.unwrap_or_else(|| HostPort { host: "127.0.0.1".to_owned(), port: 9127 }),
             tls,
             state_dir,

@@ -1,6 +1,7 @@
 //! The statements of the admin databases.
 
 mod commands;
+pub(crate) mod exporter;
 mod operate;
 mod rows;
 mod stats;
