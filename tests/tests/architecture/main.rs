@@ -1,5 +1,6 @@
 //! What the structure of the project must keep to: crate edges, purity, ceilings, documentation.
 
+mod book;
 mod crates;
 mod documentation;
 mod source;
