@@ -279,7 +279,10 @@ fn cluster_changes(
             let why = node.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             note(severity, "node_state", format!("{name}: {} is {}{why}", node.name, node.state));
         }
-        if was.weight != node.weight {
+        if was.drained != node.drained {
+            let text = if node.drained { "is drained: it gets no reads" } else { "is no longer drained" };
+            note(Severity::Info, "drained", format!("{name}: {} {text}", node.name));
+        } else if was.weight != node.weight {
             let text = format!("{name}: weight of {} is {}, was {}", node.name, node.weight, was.weight);
             note(Severity::Info, "weight", text);
         }
@@ -307,6 +310,7 @@ mod tests {
             state,
             reason: (state == "down").then(|| "refused".to_owned()),
             weight: 1,
+            drained: false,
             lag: Some(Duration::from_millis(12)),
         };
         let cluster = SeenCluster {
@@ -354,10 +358,15 @@ mod tests {
         history.take(now, seen(None, "down", 0));
         history.take(now, seen(Some("b"), "serving", 0));
         history.take(now, Seen { reloads: (1, 1), ..seen(Some("b"), "serving", 0) });
+        let mut drained = Seen { reloads: (1, 1), ..seen(Some("b"), "serving", 0) };
+        drained.clusters[0].nodes[0] =
+            SeenNode { drained: true, weight: 0, ..drained.clusters[0].nodes[0].clone() };
+        history.take(now, drained);
         let events: Vec<_> = history.events().into_iter().map(|event| event.text).collect();
         assert_eq!(
             events,
             [
+                "main: b is drained: it gets no reads",
                 "A reload was refused: the old configuration keeps serving",
                 "The configuration was reloaded",
                 "main: b is serving",

@@ -38,6 +38,8 @@ pub(super) struct SeenNode {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
     pub(super) weight: u32,
+    /// An operator has taken the reads off it.
+    pub(super) drained: bool,
     pub(super) lag: Option<Duration>,
 }
 
@@ -50,7 +52,7 @@ impl Seen {
         Self {
             at: SystemTime::now(),
             counts: counts(live),
-            clusters: clusters.iter().map(SeenCluster::of).collect(),
+            clusters: clusters.iter().map(|named| SeenCluster::of(live, named)).collect(),
             reloads: (live.reloads.succeeded(), live.reloads.failed()),
             draining: live.is_draining(),
             clients: live.proxy.clients().len(),
@@ -70,13 +72,14 @@ pub(super) fn counts(live: &Live) -> Counts {
 // === impl SeenCluster ===
 
 impl SeenCluster {
-    fn of(NamedCluster { name, cluster, .. }: &NamedCluster) -> Self {
+    fn of(live: &Live, NamedCluster { name, cluster, .. }: &NamedCluster) -> Self {
         let view = cluster.view();
         let node = |node: &causeway_routing::NodeView| SeenNode {
             name: Arc::clone(&node.name),
             state: node.state.as_str(),
             reason: cluster.reason(node.id),
             weight: node.weight,
+            drained: live.drained.has(name, &node.name),
             lag: node.lag,
         };
         Self {

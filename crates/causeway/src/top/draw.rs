@@ -107,11 +107,12 @@ fn nodes(text: &mut String, cluster: &Value, document: &Value, style: Style) {
             "lagging" => style.bad("▲ lagging"),
             _ => style.bad(&format!("✕ {state}")),
         };
+        let drained = if node["drained"] == true { ", drained" } else { "" };
         let role = if node["is_primary"] == true { "primary" } else { word(&node["role"]) };
         vec![
             word(&node["name"]).to_owned(),
             role.to_owned(),
-            state,
+            state + drained,
             millis(&node["lag_ms"]),
             millis(&node["latency_ms"]),
             node["weight"].to_string(),
