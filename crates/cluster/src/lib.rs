@@ -35,6 +35,7 @@ mod ring;
 pub mod simulation;
 mod source;
 mod state;
+pub mod survey;
 mod totals;
 mod truth;
 mod waiting;

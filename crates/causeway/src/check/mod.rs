@@ -4,12 +4,10 @@ mod judge;
 
 use std::time::Duration;
 
-use causeway_pool::Address;
-use secrecy::ExposeSecret as _;
-use tokio::time::timeout;
-use tokio_postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
+use causeway_cluster::survey::{self, Row};
 
 use self::judge::{Facts, Grade, Remark};
+use crate::assemble;
 use crate::cli::{complain, say};
 use crate::config::{Cluster, Config, Node};
 use crate::exit::Exit;
@@ -87,53 +85,16 @@ fn show(remarks: &[Remark]) -> usize {
     remarks.iter().filter(|remark| remark.grade == Grade::Wrong).count()
 }
 
-/// Logs in as the monitor does.
+/// Asks as the monitor does.
 async fn ask(cluster: &Cluster, node: &Node) -> Result<Facts, String> {
-    let mut login = tokio_postgres::Config::new();
-    match &node.address {
-        Address::Tcp { host, port } => login.host(&**host).port(*port),
-        Address::Unix { directory, port } => login.host_path(directory).port(*port),
-    };
-    let monitor = &cluster.monitor;
-    login.user(&monitor.user).dbname(&monitor.database).application_name("causeway check");
-    login.connect_timeout(cluster.check_timeout + PATIENCE);
-    if let Some(password) = &monitor.password {
-        login.password(password.expose_secret());
-    }
-    let exchange = async {
-        let (client, connection) = login.connect(NoTls).await?;
-        let answer = async { client.simple_query(QUESTION).await };
-        tokio::pin!(connection);
-        tokio::select! {
-            answer = answer => answer,
-            ended = &mut connection => match ended {
-                Err(error) => Err(error),
-                // The server went away without a word.
-                Ok(()) => Ok(Vec::new()),
-            },
-        }
-    };
-    let answer = timeout(cluster.check_timeout + PATIENCE, exchange).await;
-    let messages =
-        answer.map_err(|_| "it does not answer in time".to_owned())?.map_err(|error| told(&error))?;
-    let row = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    });
-    row.map(facts).ok_or_else(|| "it closed the connection".to_owned())
+    let config = assemble::cluster_config(cluster);
+    let own = config.nodes.iter().find(|own| *own.name == *node.name);
+    let own = own.ok_or_else(|| "it is not configured".to_owned())?;
+    survey::ask(&config.monitor, own, cluster.check_timeout + PATIENCE, QUESTION).await.map(|row| facts(&row))
 }
 
-/// The server's own words, if it has any.
-fn told(error: &tokio_postgres::Error) -> String {
-    if let Some(database) = error.as_db_error() {
-        return format!("{} ({})", database.message(), database.code().code());
-    }
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
-}
-
-fn facts(row: &SimpleQueryRow) -> Facts {
-    let text = |name: &str| row.try_get(name).ok().flatten().map(str::to_owned);
+fn facts(row: &Row) -> Facts {
+    let text = |name: &str| row.get(name).cloned().flatten();
     let number = |name: &str| text(name).and_then(|text| text.parse::<i64>().ok());
     let yes = |name: &str| text(name).is_some_and(|text| text == "t" || text == "on");
     Facts {
