@@ -286,7 +286,7 @@ fn method(way: Way) -> Method {
     match way {
         Way::Trust => Method::Trust,
         Way::Scram { known_user } => {
-            Method::ScramSha256 { verifier: verifier(), nonce: SERVER_NONCE, known_user }
+            Method::ScramSha256 { verifier: verifier(), nonce: SERVER_NONCE, known_user, end_point: None }
         }
         Way::Reject => Method::Reject(ErrorReport::fatal(SqlState::INVALID_AUTHORIZATION, "no")),
     }

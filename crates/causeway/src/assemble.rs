@@ -218,6 +218,7 @@ fn rule(rule: &config::Rule) -> AuthRule {
         },
         database: rule.database.as_deref().map(Into::into),
         user: rule.user.as_deref().map(Into::into),
+        tls: rule.tls.map(|tls| tls == config::RuleTls::Require),
         method: match rule.method {
             Method::Trust => AuthMethod::Trust,
             Method::ScramSha256 => AuthMethod::ScramSha256,

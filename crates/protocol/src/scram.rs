@@ -73,6 +73,19 @@ pub struct Exchange {
     verifier: Verifier,
     nonce: [u8; NONCE_LEN],
     known_user: bool,
+    offered: Offer,
+}
+
+/// What a client that does TLS is offered to bind its exchange to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Offer {
+    /// Nothing: there is no TLS, or no hash of the certificate.
+    #[default]
+    Nothing,
+    /// The hash of the server's certificate, and the client has not chosen yet.
+    EndPoint(Box<[u8]>),
+    /// The same, and the client has chosen the mechanism that binds to it.
+    Chosen(Box<[u8]>),
 }
 
 /// An exchange that waits for the client's proof.
@@ -80,7 +93,7 @@ pub struct Exchange {
 pub struct AwaitProof {
     verifier: Verifier,
     known_user: bool,
-    channel_binding: &'static str,
+    binding: Binding,
     client_first_bare: String,
     server_first: String,
     nonce: String,
@@ -104,6 +117,12 @@ pub enum ScramError {
     /// The client asks for what is not offered.
     #[error("{0}")]
     Unsupported(&'static str),
+    /// The client says that binding was not offered to it, which it was.
+    #[error("SCRAM channel binding negotiation error")]
+    Downgrade,
+    /// The client is bound to another session than this: somebody is in the middle.
+    #[error("SCRAM channel binding check failed")]
+    Binding,
     /// The proof is wrong, or the user is not known: the two look alike.
     #[error("wrong password")]
     WrongProof,
@@ -211,38 +230,85 @@ impl Binding {
     }
 }
 
+// === impl Offer ===
+
+impl Offer {
+    /// What the client's flag means for the mechanism it has chosen (`read_client_first_message` in
+    /// `src/backend/libpq/auth-scram.c`).
+    fn judge(&self, flag: &str) -> Result<Binding, ScramError> {
+        match (self, flag) {
+            (Self::Chosen(hash), "p=tls-server-end-point") => Ok(Binding::EndPoint(hash.clone())),
+            (Self::Chosen(_), _) if flag.starts_with("p=") => {
+                Err(ScramError::Unsupported("unsupported SCRAM channel-binding type"))
+            }
+            (Self::Chosen(_), "n" | "y") => Err(ScramError::Malformed(
+                "The client selected SCRAM-SHA-256-PLUS, but the SCRAM message does not include channel binding data.",
+            )),
+            (_, "n") => Ok(Binding::Unsupported),
+            (Self::Nothing, "y") => Ok(Binding::NotOffered),
+            // It was offered: somebody in the middle has taken it from the list.
+            (Self::EndPoint(_), "y") => Err(ScramError::Downgrade),
+            _ if flag.starts_with("p=") => Err(ScramError::Malformed(
+                "The client selected SCRAM-SHA-256 without channel binding, \
+                 but the SCRAM message includes channel binding data.",
+            )),
+            _ => Err(ScramError::Malformed("Unexpected channel-binding flag.")),
+        }
+    }
+}
+
 // === impl Exchange ===
 
 impl Exchange {
     /// An exchange about `verifier`, with a fresh random `nonce`. With `known_user` false it takes the same course
     /// and fails at its end, whatever the proof.
     pub const fn new(verifier: Verifier, nonce: [u8; NONCE_LEN], known_user: bool) -> Self {
-        Self { verifier, nonce, known_user }
+        Self { verifier, nonce, known_user, offered: Offer::Nothing }
+    }
+
+    /// The same, in a TLS session in whose server's certificate has this hash.
+    #[must_use]
+    pub fn with_end_point(mut self, hash: Option<Box<[u8]>>) -> Self {
+        self.offered = hash.map_or(Offer::Nothing, Offer::EndPoint);
+        self
+    }
+
+    /// The mechanisms that are offered, the best first.
+    pub const fn mechanisms(&self) -> &'static [&'static [u8]] {
+        const BOTH: &[&[u8]] = &[MECHANISM_PLUS.as_bytes(), MECHANISM.as_bytes()];
+        const PLAIN: &[&[u8]] = &[MECHANISM.as_bytes()];
+        match self.offered {
+            Offer::Nothing => PLAIN,
+            Offer::EndPoint(_) | Offer::Chosen(_) => BOTH,
+        }
+    }
+
+    /// Takes the client's choice of a mechanism; `None` if that was not offered.
+    pub fn choose(mut self, mechanism: &[u8]) -> Option<Self> {
+        if !self.mechanisms().contains(&mechanism) {
+            return None;
+        }
+        if mechanism == MECHANISM_PLUS.as_bytes()
+            && let Offer::EndPoint(hash) = self.offered
+        {
+            self.offered = Offer::Chosen(hash);
+        }
+        Some(self)
     }
 
     /// Takes the client-first-message; the answer is the server-first-message.
     ///
     /// # Errors
     ///
-    /// When it is malformed or asks for channel binding, an authorization identity or an extension.
+    /// When it is malformed, binds to something else than was offered, or asks for an authorization identity or an
+    /// extension.
     pub fn client_first(self, message: &[u8]) -> Result<(AwaitProof, String), ScramError> {
         let message = text(message)?;
         let (flag, rest) =
             message.split_once(',').ok_or(ScramError::Malformed("The message has no header."))?;
         let (identity, bare) =
             rest.split_once(',').ok_or(ScramError::Malformed("The message has no header."))?;
-        let channel_binding = match flag {
-            // Base64 of the header, which the proof has to repeat.
-            "n" => "biws",
-            "y" => "eSws",
-            _ if flag.starts_with("p=") => {
-                return Err(ScramError::Malformed(
-                    "The client selected SCRAM-SHA-256 without channel binding, \
-                     but the SCRAM message includes channel binding data.",
-                ));
-            }
-            _ => return Err(ScramError::Malformed("Unexpected channel-binding flag.")),
-        };
+        let binding = self.offered.judge(flag)?;
         if !identity.is_empty() {
             return Err(ScramError::Unsupported(
                 "client uses authorization identity, but it is not supported",
@@ -258,14 +324,13 @@ impl Exchange {
             return Err(ScramError::Malformed("Non-printable characters in SCRAM nonce."));
         }
 
-        let Self { verifier, nonce, known_user } = self;
+        let Self { verifier, nonce, known_user, .. } = self;
         let nonce = format!("{client_nonce}{}", STANDARD.encode(nonce));
         let server_first =
             format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
         let client_first_bare = bare.to_owned();
         let answer = server_first.clone();
-        let next =
-            AwaitProof { verifier, known_user, channel_binding, client_first_bare, server_first, nonce };
+        let next = AwaitProof { verifier, known_user, binding, client_first_bare, server_first, nonce };
         Ok((next, answer))
     }
 }
@@ -285,8 +350,11 @@ impl AwaitProof {
         let (without_proof, proof) =
             message.rsplit_once(",p=").ok_or(ScramError::Malformed("The message has no proof."))?;
         let mut attributes = without_proof.split(',');
-        if attribute(&mut attributes, "c=")? != self.channel_binding {
-            return Err(ScramError::Malformed("Unexpected SCRAM channel-binding attribute."));
+        if attribute(&mut attributes, "c=")? != self.binding.attribute() {
+            return Err(match self.binding {
+                Binding::EndPoint(_) => ScramError::Binding,
+                _ => ScramError::Malformed("Unexpected SCRAM channel-binding attribute."),
+            });
         }
         if attribute(&mut attributes, "r=")? != self.nonce {
             return Err(ScramError::Malformed("Nonce does not match."));
@@ -325,6 +393,12 @@ impl ScramError {
                 ErrorReport::fatal(SqlState::PROTOCOL_VIOLATION, "malformed SCRAM message")
                     .with_detail(*detail)
             }
+            Self::Downgrade => ErrorReport::fatal(SqlState::INVALID_AUTHORIZATION, self.to_string())
+                .with_detail(
+                    "The client supports SCRAM channel binding but thinks the server does not. \
+                 However, this server does support channel binding.",
+                ),
+            Self::Binding => ErrorReport::fatal(SqlState::INVALID_AUTHORIZATION, self.to_string()),
             Self::Unsupported(message) => ErrorReport::fatal(SqlState::FEATURE_NOT_SUPPORTED, *message),
             Self::WrongProof => ErrorReport::fatal(
                 SqlState::INVALID_PASSWORD,

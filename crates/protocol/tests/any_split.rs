@@ -68,7 +68,12 @@ fn serve(pieces: &[&[u8]], scram: bool) -> (String, Vec<u8>) {
         let mut step = handshake.read(&mut input, &mut output);
         if let Ok(server::Step::NeedMethod(asked)) = step {
             let method = if scram {
-                Method::ScramSha256 { verifier: verifier(), nonce: SERVER_NONCE, known_user: true }
+                Method::ScramSha256 {
+                    verifier: verifier(),
+                    nonce: SERVER_NONCE,
+                    known_user: true,
+                    end_point: None,
+                }
             } else {
                 Method::Trust
             };

@@ -118,7 +118,7 @@ async fn handshake(shared: &Shared, door: &mut Door) -> Result<Outcome, Turned> 
     loop {
         let mut step = state.read(&mut door.inbound, &mut door.outbound)?;
         if let Step::NeedMethod(waiting) = step {
-            let method = method(shared, door, waiting.startup());
+            let method = method(shared, door, waiting.startup(), tls.as_ref());
             step = waiting.resume(method, &mut door.inbound, &mut door.outbound)?;
         }
         door.flush().await?;
@@ -161,13 +161,16 @@ async fn start_tls(
 }
 
 /// How this client has to prove who it is.
-fn method(shared: &Shared, door: &Door, startup: &Startup) -> Method {
+///
+/// `tls`: what has been shown to it, if it has begun TLS.
+fn method(shared: &Shared, door: &Door, startup: &Startup, tls: Option<&TlsServer>) -> Method {
     let snapshot = shared.snapshot.load();
     if door.stream.is_exposed() && snapshot.tls.as_ref().is_some_and(|tls| tls.required) {
         return Method::Reject(unencrypted(door, startup));
     }
-    let ip = door.address.map(|address| address.ip());
-    match snapshot.auth_method(ip, &startup.database, &startup.user) {
+    let encrypted = door.stream.session().is_some();
+    let from = (door.address.map(|address| address.ip()), encrypted);
+    match snapshot.auth_method(from, &startup.database, &startup.user) {
         AuthMethod::Trust => Method::Trust,
         AuthMethod::Reject => Method::Reject(
             ErrorReport::fatal(
@@ -183,7 +186,8 @@ fn method(shared: &Shared, door: &Door, startup: &Startup) -> Method {
                 || Verifier::mock(&shared.mock_secret, &startup.user),
                 |verifier| (*verifier).clone(),
             );
-            Method::ScramSha256 { verifier, nonce: rand::random(), known_user }
+            let end_point = tls.filter(|_| encrypted).and_then(TlsServer::end_point).map(Into::into);
+            Method::ScramSha256 { verifier, nonce: rand::random(), known_user, end_point }
         }
     }
 }

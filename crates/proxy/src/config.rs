@@ -102,6 +102,8 @@ pub struct AuthRule {
     pub database: Option<Box<str>>,
     /// As which user; `None` means any.
     pub user: Option<Box<str>>,
+    /// Whether with TLS; `None` means either.
+    pub tls: Option<bool>,
     /// How.
     pub method: AuthMethod,
 }
@@ -387,15 +389,21 @@ impl Snapshot {
         all.chain([self.defaults.timeouts]).filter_map(|timeouts| timeouts.shortest()).min()
     }
 
-    /// How a client from `address` (`None`: a Unix socket) may log in; no matching rule means SCRAM.
-    pub fn auth_method(&self, address: Option<IpAddr>, database: &str, user: &str) -> AuthMethod {
+    /// How a client from `address` (`None`: a Unix socket), with TLS or without, may log in; no matching rule means SCRAM.
+    pub fn auth_method(
+        &self,
+        (address, encrypted): (Option<IpAddr>, bool),
+        database: &str,
+        user: &str,
+    ) -> AuthMethod {
         let matches = |rule: &&AuthRule| {
             let from = match (&rule.network, address) {
                 (Some(network), Some(address)) => network.contains(address),
                 (None, None) => true,
                 _ => false,
             };
-            from && rule.database.as_deref().is_none_or(|name| name == database)
+            from && rule.tls.is_none_or(|tls| tls == encrypted)
+                && rule.database.as_deref().is_none_or(|name| name == database)
                 && rule.user.as_deref().is_none_or(|name| name == user)
         };
         self.auth_rules.iter().find(matches).map_or(AuthMethod::ScramSha256, |rule| rule.method)

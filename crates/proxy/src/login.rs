@@ -205,7 +205,7 @@ async fn ask_primary(shared: &Shared, home: &mut Home, settings: &SessionSetting
                 wait_for_primary(home, deadline).await?;
             }
             Err(CheckoutError::Connect(
-                error @ (ConnectError::Handshake(_) | ConnectError::Verification(_)),
+                error @ (ConnectError::Handshake(_) | ConnectError::Verification(_) | ConnectError::Tls(_)),
             )) => {
                 let message = format!("could not log in at node \"{}\"", pool.key.node);
                 let code = SqlState::CANNOT_CONNECT;

@@ -245,6 +245,7 @@ fn snapshot(server: u16, level: Level) -> Snapshot {
             network: Some(Network { address: [127, 0, 0, 1].into(), prefix: 32 }),
             database: None,
             user: None,
+            tls: None,
             method: AuthMethod::Trust,
         }],
         defaults: Defaults {

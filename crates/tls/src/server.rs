@@ -11,13 +11,14 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{CipherSuite, CommonState, NamedGroup, ProtocolVersion};
 
 use crate::identity::{CertificateChain, CertificateError, PrivateKey, certified};
-use crate::{ALPN, provider};
+use crate::{ALPN, provider, x509};
 
 /// Everything that is needed to end clients' TLS. Clones are the same.
 #[derive(Clone)]
 pub struct TlsServer {
     config: Arc<ServerConfig>,
     chain: Arc<[CertificateDer<'static>]>,
+    end_point: Option<Arc<[u8]>>,
 }
 
 /// What was agreed with a peer, in IANA's numbers.
@@ -39,7 +40,7 @@ impl TlsServer {
     /// When certificate and key are of different pairs, or can't be served.
     pub fn new(chain: CertificateChain, key: PrivateKey) -> Result<Self, CertificateError> {
         let identity = certified(chain, key)?;
-        let shown = identity.cert.as_slice().into();
+        let shown: Arc<[CertificateDer<'static>]> = identity.cert.as_slice().into();
         let other = |error: rustls::Error| CertificateError::Other(error.to_string());
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()
@@ -52,7 +53,14 @@ impl TlsServer {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // One ticket for each connection: a client resumes as many sessions as it has closed.
         config.send_tls13_tickets = 1;
-        Ok(Self { config: Arc::new(config), chain: shown })
+        let end_point = shown.first().and_then(|own| x509::end_point(own)).map(Into::into);
+        Ok(Self { config: Arc::new(config), chain: shown, end_point })
+    }
+
+    /// What clients may bind a SCRAM exchange to (`tls-server-end-point`, RFC 5929); `None` for a certificate whose
+    /// signature has no one hash (Ed25519).
+    pub fn end_point(&self) -> Option<&[u8]> {
+        self.end_point.as_deref()
     }
 
     /// Whether both show the same certificates, and so have the same key.

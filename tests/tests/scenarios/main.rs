@@ -1,6 +1,7 @@
 //! The scenarios of `tests/cases/scenarios.md`, at the level of messages. What PostgreSQL itself does is checked on
 //! PostgreSQL itself, in the same test.
 
+mod auth;
 mod cancel;
 mod copy;
 mod failover;

@@ -21,15 +21,15 @@ const KIBIBYTE: u64 = 1024;
 const HANDSHAKES: &str = "causeway_tls_handshakes_total";
 
 /// An authority, and the files of a server that it vouches for.
-struct Files {
-    authority: Authority,
+pub(crate) struct Files {
+    pub(crate) authority: Authority,
     directory: TempDir,
     /// The section of the YAML that names them.
-    yaml: String,
+    pub(crate) yaml: String,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (authority, directory) = (Authority::new(), tempfile::tempdir().expect("a directory"));
         let yaml = authority.write_files(directory.path());
         Self { authority, directory, yaml }
@@ -39,7 +39,7 @@ impl Files {
         format!("{}  mode: require\n", self.yaml)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }
@@ -55,7 +55,7 @@ async fn tls_client(place: &Place, tls: &Tls) -> Client {
 }
 
 /// psql with these words in its connection string; it runs `command`.
-async fn psql(port: u16, database: &str, words: &str, command: &str) -> Output {
+pub(crate) async fn psql(port: u16, database: &str, words: &str, command: &str) -> Output {
     let program = Binaries::find().expect("PostgreSQL is installed").program("psql");
     let target = format!("hostaddr=127.0.0.1 port={port} user=postgres dbname={database} {words}");
     let mut psql = Command::new(program);
@@ -67,14 +67,14 @@ async fn psql(port: u16, database: &str, words: &str, command: &str) -> Output {
     timeout(Duration::from_mins(1), running).await.expect("psql ends").expect("it can be waited for")
 }
 
-async fn psql_succeeds(port: u16, database: &str, words: &str, command: &str) -> String {
+pub(crate) async fn psql_succeeds(port: u16, database: &str, words: &str, command: &str) -> String {
     let output = psql(port, database, words, command).await;
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}: {errors}");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-async fn psql_fails(port: u16, database: &str, words: &str) -> String {
+pub(crate) async fn psql_fails(port: u16, database: &str, words: &str) -> String {
     let output = psql(port, database, words, "SELECT 1").await;
     assert!(!output.status.success(), "{words}");
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -14,6 +14,7 @@ mod routing;
 mod scalars;
 mod server_tls;
 mod tls;
+mod userlist;
 mod validate;
 
 use std::path::Path;

@@ -347,6 +347,16 @@ pub enum Method {
     Reject,
 }
 
+/// For which connections a rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleTls {
+    /// Those with TLS, as `hostssl`.
+    Require,
+    /// Those without, as `hostnossl`.
+    None,
+}
+
 /// An entry of `auth.rules`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -356,6 +366,8 @@ pub struct Rule {
     pub database: Option<String>,
     /// As which user; `None` means any.
     pub user: Option<String>,
+    /// With TLS or without; `None` means either.
+    pub tls: Option<RuleTls>,
     /// How.
     pub method: Method,
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::model::{
-    Fallback, LogFormat, LogLevel, LostWrites, Method, MetricsCompat, Mode, Overlap, Source, TlsMode,
+    Fallback, LogFormat, LogLevel, LostWrites, Method, MetricsCompat, Mode, Overlap, RuleTls, Source,
+    TlsMode,
 };
 use super::routing::ForcedTo;
 use super::scalars::{
@@ -142,9 +143,10 @@ pub(super) struct Routing {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, expecting = "a map with rules")]
+#[serde(deny_unknown_fields, default, expecting = "a map with rules and a userlist_file")]
 pub(super) struct Auth {
     pub(super) rules: Option<Vec<Rule>>,
+    pub(super) userlist_file: Option<Word>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -153,6 +155,7 @@ pub(super) struct Rule {
     pub(super) address: Origin,
     pub(super) database: Option<Word>,
     pub(super) user: Option<Word>,
+    pub(super) tls: Option<RuleTls>,
     pub(super) method: Method,
 }
 

@@ -61,6 +61,11 @@ impl Validation<'_> {
         self.problems.push(problem);
     }
 
+    /// What the operator should know although it holds.
+    pub(super) fn warn(&mut self, message: String) {
+        self.warnings.push(message);
+    }
+
     /// A duration that may not be zero.
     fn positive(&mut self, value: Option<Span>, default: Duration, path: KeyPath) -> Duration {
         let duration = span(value, default);
@@ -76,10 +81,14 @@ impl Validation<'_> {
         let state_dir = file.state_dir.map(|word| self.directory(&word.0, top("state_dir")));
         let mut clusters = self.clusters(file.clusters.unwrap_or_default());
         let pool = self.pool(file.pool.unwrap_or_default());
-        let rules = self.rules(file.auth.unwrap_or_default().rules.unwrap_or_default());
+        let auth = file.auth.unwrap_or_default();
+        let rules = self.rules(auth.rules.unwrap_or_default());
         let routing = self.routing(file.routing, &top("routing"));
         let databases = self.databases(file.databases, &mut clusters, &routing);
-        let users = self.users(file.users.unwrap_or_default());
+        let mut users = self.users(file.users.unwrap_or_default());
+        if let Some(file) = &auth.userlist_file {
+            self.userlist(file, &mut users);
+        }
         let admin = file.admin.unwrap_or_default();
         let names = |users: Option<Vec<Word>>| users.into_iter().flatten().map(|user| user.0).collect();
         let limits = file.limits.unwrap_or_default();
@@ -293,6 +302,7 @@ impl Validation<'_> {
                 origin: rule.address,
                 database: rule.database.map(|word| word.0),
                 user: rule.user.map(|word| word.0),
+                tls: rule.tls,
                 method: rule.method,
             });
         }

@@ -7,7 +7,7 @@ use crate::encode;
 use crate::frame::{self, FrameError, HEADER_LEN};
 use crate::frontend::{self, MalformedMessage};
 use crate::report::ErrorReport;
-use crate::scram::{self, AwaitProof, Exchange, Keys, MECHANISM, ScramError, Verifier};
+use crate::scram::{self, AwaitProof, Exchange, Keys, ScramError, Verifier};
 use crate::sqlstate::SqlState;
 use crate::startup::{
     self, CancelKey, GSSENC_REQUEST, PROTOCOL_3_0, Packet, SSL_REQUEST, Startup, StartupError,
@@ -57,6 +57,8 @@ pub enum Method {
         /// Whether the verifier is a real user's. Otherwise the exchange takes its course and fails like a wrong
         /// password.
         known_user: bool,
+        /// Inside TLS the hash of our certificate (`tls-server-end-point`), to which the client may bind its proof.
+        end_point: Option<Box<[u8]>>,
     },
     /// No proof would do.
     Reject(ErrorReport),
@@ -163,9 +165,7 @@ impl ServerHandshake {
                         return Ok(need_bytes(State::Mechanism(startup, exchange)));
                     };
                     let initial = frontend::sasl_initial_response(body)?;
-                    if initial.mechanism != MECHANISM.as_bytes() {
-                        return Err(Refusal::Mechanism);
-                    }
+                    let exchange = exchange.choose(initial.mechanism).ok_or(Refusal::Mechanism)?;
                     let next = if let Some(message) = initial.response {
                         challenge(startup, exchange, message, output)?
                     } else {
@@ -261,9 +261,9 @@ impl AwaitMethod {
                 encode::authentication_ok(output);
                 Ok(Step::Accepted(Accepted { startup: self.startup, keys: None }))
             }
-            Method::ScramSha256 { verifier, nonce, known_user } => {
-                encode::authentication_sasl(output, &[MECHANISM.as_bytes()]);
-                let exchange = Exchange::new(verifier, nonce, known_user);
+            Method::ScramSha256 { verifier, nonce, known_user, end_point } => {
+                let exchange = Exchange::new(verifier, nonce, known_user).with_end_point(end_point);
+                encode::authentication_sasl(output, exchange.mechanisms());
                 ServerHandshake { state: State::Mechanism(self.startup, exchange) }.read(input, output)
             }
             Method::Reject(report) => told(Err(Refusal::Rejected(report)), output),

@@ -36,7 +36,7 @@ fn the_exchange_of_rfc_7677() {
     let exchange = AwaitProof {
         verifier,
         known_user: true,
-        channel_binding: "biws",
+        binding: Binding::Unsupported,
         client_first_bare: client_first_bare.to_owned(),
         server_first: format!("r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"),
         nonce: nonce.clone(),
@@ -208,4 +208,53 @@ fn final_messages_that_are_refused() {
     }
     let report = ScramError::WrongProof.report("x");
     assert_eq!(report.message, "password authentication failed for user \"x\"");
+}
+
+/// The other client's way through an exchange that offers binding, by the mechanism it chooses.
+fn log_in_bound(mechanism: &str, hash: &[u8], binding: ChannelBinding) -> Option<Result<(), ScramError>> {
+    let verifier = verifier("secret");
+    let exchange = Exchange::new(verifier, NONCE, true).with_end_point(Some(hash.into()));
+    assert_eq!(exchange.mechanisms(), [MECHANISM_PLUS.as_bytes(), MECHANISM.as_bytes()]);
+    let exchange = exchange.choose(mechanism.as_bytes())?;
+    let mut client = ScramSha256::new(b"secret", binding);
+    Some(exchange.client_first(client.message()).and_then(|(exchange, answer)| {
+        client.update(answer.as_bytes()).unwrap();
+        let verified = exchange.client_final(client.message())?;
+        client.finish(verified.server_final.as_bytes()).unwrap();
+        Ok(())
+    }))
+}
+
+#[test]
+fn binding() {
+    let bound = |hash: &[u8]| ChannelBinding::tls_server_end_point(hash.to_vec());
+    assert_eq!(log_in_bound(MECHANISM_PLUS, b"hash", bound(b"hash")), Some(Ok(())));
+    // Whoever shows another certificate than ours is in the middle.
+    assert_eq!(log_in_bound(MECHANISM_PLUS, b"hash", bound(b"other")), Some(Err(ScramError::Binding)));
+    let unrequested = ChannelBinding::unrequested();
+    assert_eq!(log_in_bound(MECHANISM, b"hash", unrequested), Some(Err(ScramError::Downgrade)));
+    assert_eq!(log_in_bound(MECHANISM, b"hash", ChannelBinding::unsupported()), Some(Ok(())));
+    for (mechanism, binding) in [(MECHANISM_PLUS, ChannelBinding::unsupported()), (MECHANISM, bound(b"hash"))]
+    {
+        let refused = log_in_bound(mechanism, b"hash", binding);
+        assert!(matches!(refused, Some(Err(ScramError::Malformed(_)))), "{refused:?}");
+    }
+    assert_eq!(log_in_bound("SCRAM-SHA-1", b"hash", ChannelBinding::unsupported()), None);
+    // Not where nothing is offered.
+    let exchange = Exchange::new(verifier("secret"), NONCE, true);
+    assert!(exchange.choose(MECHANISM_PLUS.as_bytes()).is_none());
+}
+
+#[test]
+fn keys_are_bound_too() {
+    let password = verifier("secret");
+    let keys = log_in(&password, true, "secret", ChannelBinding::unsupported()).unwrap().keys;
+    let (client, first) =
+        AwaitServerFirst::start(keys, [7; NONCE_LEN], Binding::EndPoint(b"hash"[..].into()));
+    let exchange = Exchange::new(password, NONCE, true).with_end_point(Some(b"hash"[..].into()));
+    let (exchange, answer) =
+        exchange.choose(MECHANISM_PLUS.as_bytes()).unwrap().client_first(first.as_bytes()).unwrap();
+    let (client, proof) = client.server_first(answer.as_bytes()).unwrap();
+    let verified = exchange.client_final(proof.as_bytes()).unwrap();
+    client.server_final(verified.server_final.as_bytes()).unwrap();
 }

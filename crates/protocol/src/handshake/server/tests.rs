@@ -2,6 +2,7 @@ use super::*;
 use crate::backend::{self, Authentication};
 use crate::frame::MAX_FRAME_LEN;
 use crate::handshake::client::{self, ClientHandshake, Login, LoginError, Secret};
+use crate::scram::MECHANISM;
 
 const NONCE: [u8; scram::NONCE_LEN] = [5; scram::NONCE_LEN];
 
@@ -39,7 +40,7 @@ fn code(output: &[u8]) -> String {
 
 fn method(password: &str, known_user: bool) -> Method {
     let verifier = Verifier::derive(password.as_bytes(), b"salt", 16);
-    Method::ScramSha256 { verifier, nonce: NONCE, known_user }
+    Method::ScramSha256 { verifier, nonce: NONCE, known_user, end_point: None }
 }
 
 /// The handshake after the start-up message, waiting for SCRAM.
