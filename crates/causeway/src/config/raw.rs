@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::model::{
-    Fallback, LogFormat, LogLevel, LostWrites, Method, MetricsCompat, Mode, Overlap, RuleTls, Source,
-    TlsMode,
+    Fallback, LogFormat, LogLevel, LostWrites, Method, MetricsCompat, Mode, Overlap, RuleTls, Source, TlsMode,
 };
 use super::routing::ForcedTo;
 use super::scalars::{
