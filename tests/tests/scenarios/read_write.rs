@@ -245,6 +245,15 @@ async fn a_read_only_transaction_moves_to_the_primary_while_it_has_only_read() {
         assert_eq!(summary(&a.query("COMMIT").await), "C Z(I)");
         place.admin("NOTIFY moved").await;
         assert_eq!(summary(&a.until(b'A').await), "A(moved)");
+        a.query("UNLISTEN *").await;
+        // What begins in the same text is another transaction, which may write.
+        for text in ["COMMIT; BEGIN", "ROLLBACK; BEGIN READ WRITE"] {
+            a.query("BEGIN READ ONLY").await;
+            a.query(read).await;
+            assert_eq!(summary(&a.query(text).await), "C C Z(T)");
+            assert_eq!(tags(&a.query("INSERT INTO shop.audit(note) VALUES ('x')").await), ["INSERT 0 1"]);
+            assert_eq!(summary(&a.query("COMMIT").await), "C Z(I)");
+        }
     })
     .await;
 }

@@ -246,8 +246,8 @@ impl Session {
     /// Has the running transaction begin anew for the gathered unit, which the replica at hand would refuse and the primary
     /// may run; false if it cannot.
     pub(crate) fn leaves_replica(&mut self) -> bool {
-        let wanted = !self.unit.demand.replica && self.unit.demand.writes && self.unit.sent == 0;
-        if !wanted || self.status != TransactionStatus::InTransaction {
+        let wanted = !self.unit.demand.replica && (self.unit.demand.writes || self.unit.begins_transaction());
+        if !wanted || self.unit.sent > 0 || self.status != TransactionStatus::InTransaction {
             return false;
         }
         self.held_begin = self.movable.take();

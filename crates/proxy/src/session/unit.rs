@@ -281,6 +281,16 @@ impl Unit {
         })
     }
 
+    /// Whether another transaction begins in it.
+    pub(crate) fn begins_transaction(&self) -> bool {
+        self.has_command(|command| {
+            matches!(
+                command,
+                Command::Begin(_) | Command::Commit { chain: true } | Command::Rollback { chain: true }
+            )
+        })
+    }
+
     /// Whether some command of it drops prepared statements, which no rollback brings back.
     pub(crate) fn may_have_deallocated(&self) -> bool {
         self.has_command(|command| matches!(command, Command::Deallocate(_) | Command::DiscardAll))
