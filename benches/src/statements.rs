@@ -75,6 +75,7 @@ fn session_route(requirement: Requirement) -> Kernel {
         role,
         state: NodeState::Serving,
         weight: 1,
+        levels: causeway_routing::Levels::ALL,
         observation: Some(Observation { system_id: 1, timeline: 1, lsn: Lsn(1000 + u64::from(id)) }),
         lag_bytes: Some(0),
         lag: Some(Duration::ZERO),

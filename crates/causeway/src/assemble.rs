@@ -36,6 +36,7 @@ pub fn cluster_config(cluster: &config::Cluster) -> causeway_cluster::Config {
             host,
             port,
             weight: node.weight,
+            levels: node.levels,
             tls: node.tls.clone(),
         }
     };

@@ -232,6 +232,7 @@ fn two_nodes() -> View {
         role,
         state: NodeState::Serving,
         weight: 1,
+        levels: causeway_routing::Levels::ALL,
         observation: None,
         lag_bytes: None,
         lag: None,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_routing::Overrides;
+use causeway_routing::{Levels, Overrides};
 use causeway_tls::TlsClient;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -69,6 +69,8 @@ pub struct NodeConfig {
     pub port: u16,
     /// The share of reads; 0 means none.
     pub weight: u32,
+    /// The levels of the reads it may be given.
+    pub levels: Levels,
     /// How its connections are encrypted; `None`: not at all. Unix sockets never are.
     pub tls: Option<TlsClient>,
 }

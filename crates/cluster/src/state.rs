@@ -96,8 +96,12 @@ impl State {
     /// `nodes` are the configuration's, each with its monitor's key and bell.
     pub(crate) fn configure(&self, config: Config, nodes: Vec<(Key, Arc<Bell>)>) {
         let seats = config.nodes.iter().zip(&nodes);
-        let seats =
-            seats.map(|(node, (key, _))| Seat { key: *key, node: node.writer(), weight: node.weight });
+        let seats = seats.map(|(node, (key, _))| Seat {
+            key: *key,
+            node: node.writer(),
+            weight: node.weight,
+            levels: node.levels,
+        });
         let seats: Vec<_> = seats.collect();
         let terms = terms(&config);
         self.monitors.store(Arc::new(nodes));

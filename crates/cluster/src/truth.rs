@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_routing::{Lineage, Lsn, NodeId, NodeState, Observation, Switch, View};
+use causeway_routing::{Levels, Lineage, Lsn, NodeId, NodeState, Observation, Switch, View};
 use tokio::time::Instant;
 
 use crate::election::{Epoch, Line, Outcome, Writer, elect};
@@ -95,6 +95,7 @@ pub(crate) struct Seat {
     pub(crate) key: Key,
     pub(crate) node: Writer,
     pub(crate) weight: u32,
+    pub(crate) levels: Levels,
 }
 
 /// What a configuration decides here.
@@ -135,11 +136,11 @@ impl Truth {
     /// Replaces the nodes; those with a known key keep what is known of them.
     pub(crate) fn configure(&mut self, seats: &[Seat], terms: Terms, now: Instant) {
         let mut former = std::mem::take(&mut self.members);
-        let renewed = seats.iter().map(|Seat { key, node, weight }| {
+        let renewed = seats.iter().map(|Seat { key, node, weight, levels }| {
             let known =
                 former.iter().position(|member| member.key == *key).map(|index| former.swap_remove(index));
             let member = known.unwrap_or_else(|| Member::new(*key));
-            Member { node: node.clone(), weight: *weight, ..member }
+            Member { node: node.clone(), weight: *weight, levels: *levels, ..member }
         });
         self.members = renewed.collect();
         self.terms = terms;

@@ -45,6 +45,7 @@ pub(crate) enum Sight {
 
 /// A read that no replica is known to be able to serve yet.
 pub(crate) struct Missing {
+    level: Level,
     pub(crate) must: Must,
     /// What it must see, if that is known.
     pub(crate) fence: Option<Fence>,
@@ -101,7 +102,7 @@ impl Memory {
         // A token has to be held against the primary too: it may be of another lineage, or of the future.
         let unproven = matches!((must, decision.target), (Must::Token(_), Target::Primary(_)));
         if decision.reason == Reason::Fence || unproven {
-            return Err(Missing { must, fence, decision, view });
+            return Err(Missing { level, must, fence, decision, view });
         }
         let counts = (!matches!(must, Must::Nothing)).then_some(level);
         Ok(Choice { decision, counts, fence, continues: None, permit: None })
@@ -111,13 +112,14 @@ impl Memory {
 // === impl Missing ===
 
 impl Missing {
-    /// What would make another decision possible. A replica that is excluded would not, however far it is: waiting for
-    /// any of them would be over at once, again and again.
+    /// What would make another decision possible. A replica that is excluded, or not for this level, would not, however
+    /// far it is: waiting for any of them would be over at once, again and again.
     pub(crate) fn sight(&self, until: Instant, excluded: &[NodeId]) -> Sight {
-        let other = |node: &&NodeView| node.serves_reads() && !excluded.contains(&node.id);
-        let node = self.view.nodes.iter().find(other).filter(|_| !excluded.is_empty()).map(|node| node.id);
+        let may = |node: &NodeView| node.serves_reads_at(self.level) && !excluded.contains(&node.id);
+        let narrow = self.view.nodes.iter().any(|node| node.serves_reads() && !may(node));
+        let node = self.view.nodes.iter().find(|node| may(node)).filter(|_| narrow).map(|node| node.id);
         match (self.must, self.fence) {
-            _ if node.is_none() && !excluded.is_empty() => Sight::Nothing,
+            _ if node.is_none() && (narrow || !excluded.is_empty()) => Sight::Nothing,
             (_, Some(fence)) => Sight::Position(Need { fence, node, since: None, until }),
             (Must::Since(moment), None) => Sight::Fence(moment),
             (Must::Nothing | Must::Token(_), None) => Sight::Nothing,

@@ -92,7 +92,7 @@ impl Proxy {
             Requirement::None | Requirement::Unknown => None,
         };
         let node = id.and_then(|id| view.node(id)).map(|node| Arc::clone(&node.name));
-        let candidates = if reads { candidates(&view, requirement) } else { Vec::new() };
+        let candidates = if reads { candidates(&view, level, requirement) } else { Vec::new() };
         Ok(Explanation { kind: verdict.kind, target, node, reason, level, fence, candidates })
     }
 }
@@ -109,7 +109,7 @@ async fn required(home: &Home, level: Level, now: Instant) -> Requirement {
     }
 }
 
-fn candidates(view: &View, requirement: Requirement) -> Vec<Candidate> {
+fn candidates(view: &View, level: Level, requirement: Requirement) -> Vec<Candidate> {
     let covers = |node: &NodeView| match requirement {
         Requirement::None => true,
         Requirement::Unknown => false,
@@ -119,7 +119,7 @@ fn candidates(view: &View, requirement: Requirement) -> Vec<Candidate> {
     let candidate = |node: &NodeView| Candidate {
         node: Arc::clone(&node.name),
         observation: node.observation,
-        serves: node.serves_reads(),
+        serves: node.serves_reads_at(level),
         covers: covers(node),
     };
     replicas.map(candidate).collect()

@@ -98,7 +98,8 @@ impl Memory {
     /// The replica that may go on answering at level `session`: what it has shown, it still shows.
     pub(crate) fn same_replica(&self, view: &View, excluded: &[NodeId]) -> Option<NodeId> {
         let (id, _) = self.last_read?;
-        let node = view.node(id).filter(|node| node.serves_reads() && !excluded.contains(&id))?;
+        let node =
+            view.node(id).filter(|node| node.serves_reads_at(Level::Session) && !excluded.contains(&id))?;
         let Some(elsewhere) = self.last_write.max(self.last_primary_read) else { return Some(id) };
         let (covered, fence) = self.fence?;
         let shown = node.observation.is_some_and(|seen| seen.covers(&fence));

@@ -126,6 +126,7 @@ impl Fixed {
             role,
             state: NodeState::Serving,
             weight: 1,
+            levels: causeway_routing::Levels::ALL,
             observation: Some(Observation { system_id: 7, timeline: 1, lsn: Lsn(100) }),
             lag_bytes: None,
             lag: None,

@@ -26,6 +26,10 @@ pub enum Level {
     After(Fence),
 }
 
+/// Some of the levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Levels(u8);
+
 /// The text names no level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -67,6 +71,30 @@ impl Level {
     /// The word for metric labels: the level without its argument.
     pub fn as_str(self) -> &'static str {
         Self::NAMES[self.index()]
+    }
+}
+
+// === impl Levels ===
+
+impl Levels {
+    /// Each of them.
+    pub const ALL: Self = Self(u8::MAX);
+
+    /// Those of these [`Level::NAMES`]. `None` if one is none.
+    pub fn named<T: AsRef<str>>(names: &[T]) -> Option<Self> {
+        let index = |name: &T| Level::NAMES.iter().position(|known| *known == name.as_ref());
+        names.iter().try_fold(Self(0), |Self(levels), name| Some(Self(levels | 1 << index(name)?)))
+    }
+
+    /// Whether this level is among them, whatever its argument.
+    pub fn contains(self, level: Level) -> bool {
+        self.0 & 1 << level.index() != 0
+    }
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self::ALL
     }
 }
 
@@ -142,6 +170,15 @@ mod tests {
         ] {
             assert_eq!(level.to_string().parse(), Ok(level), "{level}");
         }
+    }
+
+    #[test]
+    fn some_of_the_levels() {
+        let lax = Levels::named(&["eventual", "bounded"]).unwrap();
+        assert!(lax.contains(Level::Eventual) && lax.contains(Level::Bounded(Duration::from_secs(1))));
+        assert!(!lax.contains(Level::Cluster) && !lax.contains(Level::Session));
+        assert_eq!(Levels::named(&["eventually"]), None);
+        assert!(Levels::ALL.contains(Level::Cluster));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use classify::{Limits, classify};
 pub use fence::{Fence, FenceError, Lsn, Observation};
 pub use fingerprint::{Fingerprint, Key, fingerprint};
 pub use leaves::{Leaves, Left, PinSet};
-pub use level::Level;
+pub use level::{Level, Levels};
 pub use lineage::{Bound, Fate, Lineage, Switch};
 pub use overrides::{Forced, Overrides, Pattern};
 pub use reason::Reason;

@@ -89,7 +89,8 @@ impl Router {
             Requirement::Fence(fence) => node.observation.is_some_and(|seen| seen.covers(&fence)),
             Requirement::None | Requirement::Unknown => true,
         };
-        let serves = |node: &NodeView| node.serves_reads() && !request.excluded.contains(&node.id);
+        let serves =
+            |node: &NodeView| node.serves_reads_at(request.level) && !request.excluded.contains(&node.id);
         let load = |id: NodeId| loads.get(usize::from(id.0)).copied().unwrap_or_default();
         let candidates = view.nodes.iter().filter(|node| serves(node) && covers(node));
         let candidates = candidates.map(|node| {
@@ -104,7 +105,7 @@ impl Router {
             let reason = if hint { Reason::Hint } else { Reason::Read };
             return Decision { target: Target::Replica(id), reason };
         }
-        let mut replicas = view.nodes.iter().filter(|node| node.serves_reads()).peekable();
+        let mut replicas = view.nodes.iter().filter(|node| node.serves_reads_at(request.level)).peekable();
         primary(match () {
             () if replicas.peek().is_none() => Reason::NoReplica,
             () if !replicas.any(serves) => Reason::Retried,

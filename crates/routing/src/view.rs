@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::{Fence, Observation};
+use crate::level::{Level, Levels};
 use crate::lineage::Lineage;
 
 /// The position of a node in its cluster's configuration; stable for the life of one configuration.
@@ -49,6 +50,8 @@ pub struct NodeView {
     pub state: NodeState,
     /// The configured share of reads; 0 means none.
     pub weight: u32,
+    /// The levels of the reads it may be given.
+    pub levels: Levels,
     /// What it was last seen to have replayed; replicas only.
     pub observation: Option<Observation>,
     /// How many bytes of WAL it was behind the newest known position of the primary.
@@ -100,6 +103,11 @@ impl NodeView {
     /// Whether reads may be sent here, their consistency apart.
     pub fn serves_reads(&self) -> bool {
         self.role == Role::Replica && self.state == NodeState::Serving && self.weight > 0
+    }
+
+    /// The same at one level.
+    pub fn serves_reads_at(&self, level: Level) -> bool {
+        self.serves_reads() && self.levels.contains(level)
     }
 }
 

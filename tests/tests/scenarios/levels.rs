@@ -119,6 +119,45 @@ async fn reads_that_run_ahead_see_what_anybody_was_told() {
     sandbox.stop().await.expect("the servers stop");
 }
 
+/// A replica that is kept for those who do not mind answers nobody else, nor does anybody wait for it.
+#[tokio::test]
+async fn a_replica_may_be_limited_to_levels() {
+    let sandbox = servers(2).await;
+    let kept = format!("name: {},", sandbox.nodes()[2].name());
+    let yaml = causeway_testkit::yaml_for(&sandbox);
+    assert!(yaml.contains(&kept), "{yaml}");
+    let yaml = yaml.replace(&kept, &format!("{kept} levels: [eventual, bounded],"));
+    let causeway = causeway_tests::start_yaml(&sandbox, &yaml, 3).await;
+    reads_use_replicas(&causeway, "postgres", READ).await;
+    // What is behind is waited for, and only the other one is asked.
+    let paused = sandbox.nodes()[1].sql("postgres", "SELECT pg_wal_replay_pause()").await;
+    paused.expect("replay obeys");
+    let mut client = session(&causeway).await;
+    let answered = async |node: usize| {
+        let backend = sandbox.nodes()[node].name();
+        count(&causeway, "causeway_queries_total", &[("backend", backend)]).await
+    };
+    let (strict, lax) = (answered(1).await, answered(2).await);
+    client.query("UPDATE counter SET n = 1").await;
+    assert_eq!(value(&client.query(READ).await), "1");
+    assert!(reads(&causeway, "cluster", "fallback").await >= 1, "the primary answers in the end");
+    let resumed = sandbox.nodes()[1].sql("postgres", "SELECT pg_wal_replay_resume()").await;
+    resumed.expect("replay obeys");
+    sandbox.replicas_caught_up().await.expect("the replicas catch up");
+    for _ in 0..20 {
+        assert_eq!(value(&client.query(READ).await), "1");
+    }
+    assert_eq!(answered(2).await, lax);
+    assert!(answered(1).await > strict);
+    client.query("SET causeway.consistency = 'eventual'").await;
+    for _ in 0..40 {
+        client.query(READ).await;
+    }
+    assert!(answered(2).await > lax);
+    causeway.stop().await;
+    sandbox.stop().await.expect("the servers stop");
+}
+
 /// A transaction on a replica takes a new snapshot for each statement.
 #[tokio::test]
 async fn a_read_only_transaction_sees_what_was_written_in_between() {

@@ -9,7 +9,7 @@ use causeway_cluster::simulation::Simulation;
 use causeway_cluster::{Cluster, Config, Monitor, NodeConfig, Reconnect};
 use causeway_proxy::ControlPlane as _;
 use causeway_proxy::simulation::{Servers, Session};
-use causeway_routing::{Fence, Level, NodeId};
+use causeway_routing::{Fence, Level, Levels, NodeId};
 use causeway_testkit::history::{
     self, Event, Moment, NEVER, Op, Outcome, Reign, Served, Spending, Violation,
 };
@@ -183,6 +183,7 @@ impl Router {
             port: 1,
             weight: 1,
             tls: None,
+            levels: Levels::ALL,
         };
         let monitor = Monitor { user: String::new(), password: None, database: String::new() };
         let mut config = Config::new("main", NAMES.iter().map(node).collect(), monitor);

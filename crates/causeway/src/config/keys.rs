@@ -36,6 +36,7 @@ pub const KEYS: &[Key] = &[
     bare("clusters.<name>.nodes[].name"),
     bare("clusters.<name>.nodes[].address"),
     key("clusters.<name>.nodes[].weight", "1"),
+    bare("clusters.<name>.nodes[].levels[]"),
     bare("clusters.<name>.nodes[].max_server_connections"),
     key("clusters.<name>.nodes[].server_tls.mode", "verify-full"),
     bare("clusters.<name>.nodes[].server_tls.ca_file"),

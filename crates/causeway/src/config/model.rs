@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use causeway_pool::Address;
 use causeway_protocol::scram::Verifier;
-use causeway_routing::Level;
+use causeway_routing::{Level, Levels};
 use causeway_tls::{TlsClient, TlsServer};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -141,6 +141,8 @@ pub struct Node {
     pub max_server_connections: Option<u32>,
     /// How its connections are encrypted; `None`: not at all.
     pub tls: Option<TlsClient>,
+    /// The levels of the reads it may be given.
+    pub levels: Levels,
 }
 
 /// How the monitors log in.

@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::routing::ForcedTo;
 use super::scalars::{
-    Count, Endpoint, HostPort, LevelName, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
+    Count, Endpoint, HostPort, LevelName, LevelWord, Name, NodeAddress, Origin, Secret, Span, Weight, Word,
 };
 use super::server_tls::ServerTls;
 
@@ -66,6 +66,7 @@ pub(super) struct Node {
     pub(super) weight: Option<Weight>,
     pub(super) max_server_connections: Option<Count>,
     pub(super) server_tls: Option<ServerTls>,
+    pub(super) levels: Option<Vec<LevelWord>>,
 }
 
 #[derive(Debug, Deserialize)]

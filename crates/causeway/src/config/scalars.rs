@@ -89,6 +89,10 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LevelName(pub(super) Level);
 
+/// A consistency level without its argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LevelWord(pub(super) &'static str);
+
 macro_rules! deserialize_scalars {
     ($($name:ty),+) => {
         $(impl<'de> Deserialize<'de> for $name {
@@ -110,7 +114,8 @@ deserialize_scalars!(
     Endpoint,
     NodeAddress,
     Origin,
-    LevelName
+    LevelName,
+    LevelWord
 );
 
 impl<'de, T: Scalar> Visitor<'de> for ScalarVisitor<T> {
@@ -391,6 +396,19 @@ impl Scalar for LevelName {
                 _ => error.to_string(),
             }),
         }
+    }
+}
+
+// === impl LevelWord ===
+
+impl Scalar for LevelWord {
+    const EXPECTED: &'static str =
+        "a consistency level: cluster, router, session, bounded, eventual or after";
+    const SAMPLE: &'static str = "cluster";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let level = Level::NAMES.into_iter().find(|name| *name == text && text != "primary");
+        level.map(Self).ok_or_else(|| format!("expected {}, found {text:?}", Self::EXPECTED))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_protocol::scram::Verifier;
+use causeway_routing::Levels;
 use causeway_tls::TlsClient;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -199,10 +200,12 @@ impl Validation<'_> {
                 None => tls.cloned(),
                 Some(own) => self.server_tls(own, &path.key("server_tls")),
             };
+            let levels = node.levels.map(|levels| levels.iter().map(|level| level.0).collect::<Vec<_>>());
             checked.push(Node {
                 name,
                 address,
                 weight: node.weight.map_or(1, |weight| weight.0),
+                levels: levels.and_then(|levels| Levels::named(&levels)).unwrap_or_default(),
                 max_server_connections: node.max_server_connections.map(|count| count.0),
                 tls,
             });

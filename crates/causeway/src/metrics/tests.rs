@@ -17,6 +17,7 @@ fn node(id: u16, name: &str, role: Role, state: NodeState) -> NodeView {
         role,
         state,
         weight: 5,
+        levels: causeway_routing::Levels::ALL,
         observation: (role == Role::Replica).then_some(observation),
         lag_bytes: (role == Role::Replica).then_some(904),
         lag: (role == Role::Replica).then_some(Duration::from_millis(1_500)),

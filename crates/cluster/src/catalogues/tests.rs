@@ -11,8 +11,14 @@ use crate::truth::{Key, Position, Sighting};
 fn catalogues() -> Catalogues {
     let monitor = Monitor { user: "nobody".to_owned(), password: None, database: "none".to_owned() };
     // A directory without sockets: nothing can be reached there.
-    let node =
-        NodeConfig { name: "a".into(), host: "/nonexistent".to_owned(), port: 1, weight: 1, tls: None };
+    let node = NodeConfig {
+        name: "a".into(),
+        host: "/nonexistent".to_owned(),
+        port: 1,
+        weight: 1,
+        levels: causeway_routing::Levels::ALL,
+        tls: None,
+    };
     let config = Config::new("main", vec![node], monitor);
     let state = Arc::new(State::new(config.clone()));
     state.configure(config, vec![(Key(1), Arc::default())]);

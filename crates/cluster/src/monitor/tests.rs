@@ -96,8 +96,14 @@ impl Rig {
     }
 
     async fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let node =
-            |name: &str| NodeConfig { name: name.into(), host: String::new(), port: 1, weight: 1, tls: None };
+        let node = |name: &str| NodeConfig {
+            name: name.into(),
+            host: String::new(),
+            port: 1,
+            weight: 1,
+            levels: causeway_routing::Levels::ALL,
+            tls: None,
+        };
         let monitor = Monitor { user: String::new(), password: None, database: String::new() };
         let mut config = Config::new("main", vec![node("a"), node("b"), node("c")], monitor);
         (config.interval, config.min_interval, config.poll_interval) = (IDLE, MINIMUM, POLL);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_routing::{Lsn, NodeState, NodeView, Observation, Role, Switch};
+use causeway_routing::{Levels, Lsn, NodeState, NodeView, Observation, Role, Switch};
 use tokio::time::Instant;
 
 use super::{Key, Observed, Position, Sighting, node_id};
@@ -20,6 +20,7 @@ pub(super) struct Member {
     pub(super) key: Key,
     pub(super) node: Writer,
     pub(super) weight: u32,
+    pub(super) levels: Levels,
     pub(super) link: Link,
     pub(super) seen: Option<Sighting>,
     /// When the server that was seen last was seen first, no other in between.
@@ -54,6 +55,7 @@ impl Member {
             key,
             node: Writer { name: Arc::from(""), address: Arc::from("") },
             weight: 0,
+            levels: Levels::ALL,
             link: Link::Untried,
             seen: None,
             since: None,
@@ -187,6 +189,7 @@ impl Member {
             role: self.role(),
             state: self.state,
             weight: self.weight,
+            levels: self.levels,
             observation: self.observation(),
             lag_bytes: self.lag_bytes,
             lag: self.lag,

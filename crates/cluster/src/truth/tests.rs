@@ -107,7 +107,7 @@ impl Scene {
 
 fn seat(key: u64, name: &str, weight: u32) -> Seat {
     let node = Writer { name: name.into(), address: format!("host{key}:5432").into() };
-    Seat { key: Key(key), node, weight }
+    Seat { key: Key(key), node, weight, levels: Levels::ALL }
 }
 
 fn line(epoch: Option<Epoch>) -> Option<Line> {

@@ -69,6 +69,7 @@ pub(crate) fn config(sandbox: &Sandbox) -> Config {
         port: node.port(),
         weight: 1,
         tls: None,
+        levels: causeway_routing::Levels::ALL,
     };
     let monitor = Monitor { user: "watcher".to_owned(), password: None, database: "postgres".to_owned() };
     Config::new("main", sandbox.nodes().iter().map(node).collect(), monitor)

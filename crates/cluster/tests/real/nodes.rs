@@ -192,6 +192,7 @@ async fn unreachable_nodes_settle_too() {
         port,
         weight: 1,
         tls: None,
+        levels: causeway_routing::Levels::ALL,
     };
     let monitor = causeway_cluster::Monitor {
         user: "watcher".to_owned(),

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::fence::{Lsn, Observation};
+use crate::level::Levels;
 use crate::view::{NodeState, Role};
 
 const READ: Verdict = Verdict { kind: Kind::Read, reason: Reason::Read };
@@ -17,6 +18,7 @@ fn replica(id: u16, weight: u32, lsn: u64) -> NodeView {
         role: Role::Replica,
         state: NodeState::Serving,
         weight,
+        levels: Levels::ALL,
         observation: Some(Observation { system_id: 1, timeline: 1, lsn: Lsn(lsn) }),
         lag_bytes: Some(0),
         lag: Some(Duration::ZERO),
@@ -183,4 +185,22 @@ fn the_same_arguments_give_the_same_decision() {
         let one = Router.route(&request(Requirement::None), &view, &[], random);
         assert_eq!(one, Router.route(&request(Requirement::None), &view, &[], random));
     }
+}
+
+#[test]
+fn a_node_may_be_limited_to_levels() {
+    let mut view = view(&[(1, 100), (1, 100)]);
+    let lax = Levels::named(&["eventual", "bounded"]).unwrap();
+    view.nodes[1].levels = lax;
+    for random in 0..64_u64 {
+        let random = random.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let request = request(Requirement::Fence(fence(100)));
+        let decision = Router.route(&request, &view, &[], random);
+        assert_eq!(decision.target, Target::Replica(NodeId(2)));
+    }
+    // Where all are, strict reads have no replica to wait for.
+    view.nodes[2].levels = lax;
+    assert_eq!(route(&request(Requirement::Fence(fence(100))), &view), (PRIMARY, Reason::NoReplica));
+    let eventual = Request { level: Level::Eventual, ..request(Requirement::None) };
+    assert_ne!(route(&eventual, &view).0, PRIMARY);
 }
