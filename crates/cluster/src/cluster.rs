@@ -251,8 +251,8 @@ impl Cluster {
         self.shared.state.update(Truth::forget_epoch);
     }
 
-    /// Takes another configuration. A node whose address and login stay keeps its connection and what is known of
-    /// it, under whatever id the new order gives it; every other one starts unknown.
+    /// Takes another configuration. A node whose address stays keeps what is known of it, under whatever id the new order
+    /// gives it, and its connection if the login stays too; every other one starts unknown.
     pub fn reconfigure(&self, mut config: Config) {
         config.nodes.truncate(usize::from(u16::MAX));
         let shared = &self.shared;
@@ -264,9 +264,16 @@ impl Cluster {
         let mut former = std::mem::take(&mut monitors.running);
         let mut fresh = Vec::new();
         for node in &config.nodes {
-            let kept = former.iter().position(|running| same_login && running.node.same_address(node));
+            let kept = former.iter().position(|running| running.node.same_address(node));
             if let Some(running) = kept.map(|index| former.swap_remove(index)) {
-                monitors.running.push(Running { node: node.clone(), ..running });
+                let running = Running { node: node.clone(), ..running };
+                if same_login {
+                    monitors.running.push(running);
+                } else {
+                    // It is the same server: what is known of it holds until the new login tells otherwise.
+                    fresh.push(running.key);
+                    monitors.running.push(Running { task: JoinSet::new(), ..running });
+                }
                 continue;
             }
             monitors.keys += 1;

@@ -16,6 +16,7 @@ mod pipeline;
 mod prepared;
 mod process_ids;
 mod read_write;
+mod reload;
 mod resources;
 mod routes;
 mod secured;
