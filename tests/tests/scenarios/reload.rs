@@ -10,8 +10,8 @@ use causeway_testkit::tls::Authority;
 use causeway_testkit::wire::{Client, Message};
 use causeway_tests::{Place, rows, tags, through};
 
-/// Keys without a case here: the servers of these tests have no TLS, and how users and rules are read has tests of its own.
-const OTHERS: [&str; 4] = [".server_tls.", "metrics_compat", "auth.rules[].tls", "auth.userlist_file"];
+/// Keys without a case here: the servers of these tests have no TLS, and how a file of users is read has tests of its own.
+const OTHERS: [&str; 2] = [".server_tls.", "auth.userlist_file"];
 
 /// One key: what is changed in the file, and what SHOW CONFIG then says of it.
 struct Case {
@@ -103,6 +103,7 @@ fn sections() -> Vec<Case> {
         added("routing.tables.<name>", "routing: { tables: { \"app.t\": read } }", "read"),
         changed("admin.users[]", "users: [postgres]", "users: [postgres, other]", "other"),
         changed("admin.stats_users[]", "users: [postgres]", "users: [postgres], stats_users: [seer]", "seer"),
+        added("metrics_compat", "metrics_compat: pgbouncer", "pgbouncer"),
         added("peers[]", "peers: [\"127.0.0.1:1\"]", "127.0.0.1:1"),
     ]);
     cases
@@ -186,6 +187,7 @@ fn clusters(place: &Place) -> Vec<Case> {
             &format!("localhost:{port}"),
         ),
         of_node("clusters.<name>.nodes[].weight", format!("{node}, weight: 3"), "3"),
+        of_node("clusters.<name>.nodes[].levels[]", format!("{node}, levels: [eventual]"), "eventual"),
         of_node(
             "clusters.<name>.nodes[].max_server_connections",
             format!("{node}, max_server_connections: 95"),
@@ -223,6 +225,7 @@ fn clusters(place: &Place) -> Vec<Case> {
         rule("auth.rules[].address", "address: \"10.9.0.0/16\", method: trust", "10.9.0.0/16"),
         rule("auth.rules[].method", "address: \"10.8.0.0/16\", method: reject", "reject"),
         rule("auth.rules[].database", "address: \"10.8.0.0/16\", method: reject, database: closed", "closed"),
+        rule("auth.rules[].tls", "address: \"10.8.0.0/16\", method: reject, tls: require", "require"),
         rule("auth.rules[].user", "address: \"10.8.0.0/16\", method: reject, user: nobody", "nobody"),
     ]);
     cases
