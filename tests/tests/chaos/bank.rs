@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
 use crate::Random;
@@ -23,6 +23,8 @@ pub(crate) struct Ledger {
     pub(crate) acknowledged: Vec<String>,
     /// It is not done.
     pub(crate) refused: Vec<String>,
+    /// How many of the refused ones the server ended to resolve a deadlock: transfers take their accounts in any order.
+    pub(crate) deadlocks: usize,
     /// It may be done or not.
     pub(crate) unknown: Vec<String>,
     /// What reads have failed with.
@@ -52,6 +54,7 @@ impl Ledger {
     pub(crate) fn add(&mut self, other: Self) {
         self.acknowledged.extend(other.acknowledged);
         self.refused.extend(other.refused);
+        self.deadlocks += other.deadlocks;
         self.unknown.extend(other.unknown);
         self.failed_reads.extend(other.failed_reads);
         self.reads += other.reads;
@@ -165,6 +168,9 @@ impl Teller {
     }
 
     fn note(&mut self, token: String, ended: Result<(), Error>, may_be_done: bool) {
+        if ended.as_ref().is_err_and(|error| error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED)) {
+            self.ledger.deadlocks += 1;
+        }
         match ended.map_err(|error| judge(&error, may_be_done)) {
             Ok(()) => self.ledger.acknowledged.push(token),
             Err(Outcome::Refused) => self.ledger.refused.push(token),
